@@ -1,0 +1,1 @@
+"""Locks taken and released against those of other projects: `python -m benchmarks.locks --help`."""

@@ -1,0 +1,1 @@
+"""Deliveries by worker processes against queues of other projects: `python -m benchmarks.queues --help`."""

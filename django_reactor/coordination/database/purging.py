@@ -1,0 +1,31 @@
+"""Forgetting rows, a few at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+
+from django_reactor.journal.transactions import retried
+
+__all__ = ["purge", "unlocked"]
+
+
+def unlocked(rows: QuerySet[Any, Any], connection: BaseDatabaseWrapper) -> QuerySet[Any, Any]:
+    """Locked by us, without those that another session has locked. In a transaction."""
+    if connection.vendor == "sqlite":
+        return rows
+    return rows.select_for_update(skip_locked=True, no_key=connection.vendor == "postgresql")
+
+
+def purge(connection: BaseDatabaseWrapper, rows: QuerySet[Any, Any], limit: int) -> int:
+    """Delete at most so many, by primary key; what another session has locked waits for the next time."""
+
+    def statements() -> int:
+        with transaction.atomic(using=connection.alias):
+            pks = list(unlocked(rows.order_by("pk"), connection).values_list("pk", flat=True)[:limit])
+            return rows.model._base_manager.using(connection.alias).filter(pk__in=pks).delete()[0] if pks else 0
+
+    return retried(connection, statements)

@@ -1,0 +1,1 @@
+"""Carries decisions out: runs bodies, writes entries, moves executions. Imports neither Django nor an adapter."""

@@ -1,0 +1,43 @@
+"""Who waits for something that has come is due at once (PROTOCOL 4, wake)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Case, F, Q, Value, When
+
+from django_reactor.core.statuses import Status
+from django_reactor.engine.ports import AND_MORE, Message
+from django_reactor.journal.fields import DbNow
+from django_reactor.journal.orm import give_parts
+from django_reactor.journal.transactions import retried
+from django_reactor.models import Execution
+
+__all__ = ["wake"]
+
+
+def wake(connection: BaseDatabaseWrapper, owner_id: UUID, waiting_for: str) -> Message | None:
+    """The message of an owner that waits for this, perhaps among others, and for nobody's right to run it: parked, or
+    paused for an answer too. Strictly after what has come is committed."""
+    owner = Execution.objects.using(connection.alias).filter(pk=owner_id)
+    waiting = owner.filter(
+        Q(waiting_for__contains=waiting_for) | Q(waiting_for__endswith=AND_MORE),
+        status__in=(Status.SCHEDULED, Status.ROLLING_BACK, Status.PAUSED),
+        lease_token__isnull=True,
+    )
+    paused = When(status=Status.PAUSED, then=Value(Status.PENDING.value))
+    status = Case(paused, default=F("status"))  # last: MySQL evaluates SET from left to right
+    changes = {"wake_at": DbNow(), "sent_at": DbNow(), "sends": 0, "status": status}
+
+    def statements() -> Message | None:
+        with transaction.atomic(using=connection.alias):
+            if not waiting.update(**changes):
+                return None
+            row = owner.values("status", "queue_name", "priority").get()
+            if row["status"] == Status.PENDING:
+                give_parts(connection, owner_id, Status.PENDING)
+        return Message(execution_id=owner_id, queue_name=row["queue_name"], priority=row["priority"])
+
+    return retried(connection, statements)

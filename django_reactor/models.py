@@ -1,0 +1,469 @@
+"""Everything that runs is an `Execution` row; everything that happened is a `JournalEntry`.
+
+Rows are written by the engine only, by conditional updates under a lease: reading is free, assigning a field and
+saving is not supported. Times are UTC. Values (`inputs`, `output`, `arguments`, `value`) are JSON text with tagged
+types, for `django_reactor.journal.codec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from django_reactor.core.naming import MAX_LENGTH
+from django_reactor.core.statuses import Action, EntryOutcome, MapState, Relation, Status, Stop
+from django_reactor.core.waits import WaitState
+from django_reactor.engine.coordination_ports import HoldKind, TicketState
+from django_reactor.journal.fields import JSONTextField, PartialIndex
+
+if TYPE_CHECKING:
+    from django_reactor.results import Result
+
+__all__ = ["Execution", "JournalEntry", "MapRun", "Wait"]
+
+NO_ELEMENT = -1
+"""`element_index` of what is no element of a map: a NULL would never collide in the unique constraint."""
+
+
+Words = (
+    type[Status]
+    | type[Action]
+    | type[EntryOutcome]
+    | type[Relation]
+    | type[MapState]
+    | type[WaitState]
+    | type[HoldKind]
+    | type[TicketState]
+)
+
+
+def _choices(kind: Words) -> list[tuple[str, str]]:
+    return [(member.value, member.value.replace("_", " ")) for member in kind]
+
+
+class Execution(models.Model):
+    """One run of anything: a root, a composed child, an element of a map, a unit.
+
+    The methods run in the calling process and in its transaction, if one is open.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    reactor = models.CharField(max_length=MAX_LENGTH)
+    fingerprint = models.CharField(max_length=16)
+    relation = models.CharField(max_length=16, choices=_choices(Relation), default=Relation.ROOT)
+    parent = models.ForeignKey(
+        "self", models.CASCADE, null=True, related_name="children", db_constraint=False, db_index=False
+    )
+    root = models.ForeignKey("self", models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    owner = models.ForeignKey("self", models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    parent_step = models.CharField(max_length=MAX_LENGTH, default="")
+    element_index = models.IntegerField(default=NO_ELEMENT)
+    parent_generation = models.IntegerField(default=0)
+    status = models.CharField(max_length=16, choices=_choices(Status))
+    inputs = models.TextField()
+    output = models.TextField(null=True)
+    failure = JSONTextField(null=True)
+    rollback_failures = models.IntegerField(default=0)
+    idempotency_key = models.CharField(max_length=255, null=True)
+    tags = JSONTextField(default=list)
+    carried = JSONTextField(default=dict)
+    queue_name = models.CharField(max_length=100)
+    priority = models.IntegerField(null=True)
+    generation = models.IntegerField(default=0)
+    wake_at = models.DateTimeField(null=True)
+    waiting_for = models.CharField(max_length=255, default="")
+    snoozes = models.IntegerField(default=0)
+    snooze_reason = models.TextField(default="")
+    contentions = models.IntegerField(default=0)
+    """How often in a row it was put off since others had what it needs."""
+    lease_token = models.UUIDField(null=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    epoch = models.IntegerField(default=0)
+    stop = models.CharField(max_length=8, default=Stop.NONE)
+    stop_reason = models.TextField(default="")
+    recoveries = models.IntegerField(default=0)
+    progress = models.IntegerField(default=0)
+    sent_at = models.DateTimeField(null=True)
+    sends = models.IntegerField(default=0)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = _("execution")
+        verbose_name_plural = _("executions")
+        permissions = [
+            ("undo_execution", "Can undo an execution"),
+            ("cancel_execution", "Can cancel an execution"),
+            ("retry_execution", "Can retry an execution"),
+            ("resume_execution", "Can answer an interrupt of an execution"),
+        ]
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(fields=["reactor", "idempotency_key"], name="reactor_idempotency_key"),
+            models.UniqueConstraint(
+                fields=["parent", "parent_step", "element_index", "parent_generation"], name="reactor_one_child"
+            ),
+        ]
+        # An execution that runs through is never in `due` and `list`.
+        indexes = [
+            PartialIndex(fields=["status", "wake_at"], name="reactor_execution_due", where=Q(wake_at__isnull=False)),
+            PartialIndex(
+                fields=["lease_expires_at"],
+                name="reactor_execution_expired",
+                where=Q(lease_expires_at__isnull=False),
+            ),
+            PartialIndex(
+                fields=["owner"], name="reactor_execution_owner", where=Q(relation__in=["composed", "element"])
+            ),
+            PartialIndex(fields=["waiting_for"], name="reactor_execution_waiting", where=~Q(waiting_for="")),
+            PartialIndex(
+                fields=["parent", "parent_step", "parent_generation", "status", "element_index"],
+                name="reactor_execution_parent",
+                where=Q(parent__isnull=False),
+            ),
+            PartialIndex(
+                fields=["status", "-id"],
+                name="reactor_execution_list",
+                where=Q(status__in=["failed", "halted", "cancelled", "undone", "aborted", "paused"]),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.reactor} {self.pk}"
+
+    def result(self) -> Result[Any]:
+        """What `run` returned, or would return now: `Dispatched` while it runs. Raises `Gone` if the value refers to
+        a model instance that does not exist any more."""
+        from django_reactor import api
+
+        return api.result_of(self.pk)
+
+    async def aresult(self) -> Result[Any]:
+        from django_reactor import api
+
+        return await api.in_thread(api.result_of, self.pk)
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """The results that stand, by stored name, read-only; a value is decoded when it is asked for."""
+        from django_reactor import api
+
+        return api.results_of(self.pk)
+
+    def trace(self) -> Sequence[JournalEntry]:
+        """Everything that happened, in order."""
+        return list(self.entries.order_by("seq"))
+
+    def cancel(self, reason: str = "") -> None:
+        """Stop it, at its next step boundary if it runs; what was done is kept, and can be undone later.
+
+        Raises `InvalidTransition` if it has ended otherwise; does nothing if it is cancelled already.
+        """
+        from django_reactor import api
+
+        api.cancel(self.pk, reason)
+
+    async def acancel(self, reason: str = "") -> None:
+        from django_reactor import api
+
+        await api.in_thread(api.cancel, self.pk, reason)
+
+    def undo(self, reason: str = "") -> Result[Any]:
+        """Undo what was done, newest first, here. Raises `InvalidTransition` unless it is completed, halted,
+        cancelled, aborted, paused, or failed with rollback failures (which are tried again)."""
+        from django_reactor import api
+
+        return api.undo(self.pk, reason)
+
+    async def aundo(self, reason: str = "") -> Result[Any]:
+        from django_reactor import api
+
+        return await api.in_thread(api.undo, self.pk, reason)
+
+    def retry(self) -> Result[Any]:
+        """Run a failed or aborted execution again in place, here, keeping the results that still hold."""
+        from django_reactor import api
+
+        return api.retry(self.pk)
+
+    async def aretry(self) -> Result[Any]:
+        from django_reactor import api
+
+        return await api.in_thread(api.retry, self.pk)
+
+    def resume(self, payload: Any, step: str | None = None) -> Result[Any]:
+        """Answer the open interrupt; with several open ones, or before it asks, the one of this step. The payload is
+        validated here: `InputError`. Runs on here and returns the result, or, with `resume="background"`, or while
+        another process has the execution, `Dispatched`.
+
+        Exactly one answer is accepted: `AlreadyResumed` or `InterruptTimedOut` for any other, and `InvalidTransition`
+        where the status forbids it.
+        """
+        from django_reactor import api
+
+        return api.resume(self.pk, payload, step)
+
+    async def aresume(self, payload: Any, step: str | None = None) -> Result[Any]:
+        from django_reactor import api
+
+        return await api.in_thread(api.resume, self.pk, payload, step)
+
+    def join(self, timeout: float | None = None) -> Result[Any]:
+        """Wait in this thread until it has ended or paused, at most `timeout` seconds (None: for ever), and return
+        its result; raises `WaitTimeout`."""
+        from django_reactor import api
+
+        return api.join(self.pk, timeout)
+
+    async def ajoin(self, timeout: float | None = None) -> Result[Any]:
+        from django_reactor import api
+
+        return await api.ajoin(self.pk, timeout)
+
+
+class JournalEntry(models.Model):
+    """One thing that happened. Never changed; deleted with its execution only."""
+
+    execution = models.ForeignKey(
+        Execution, models.CASCADE, related_name="entries", db_constraint=False, db_index=False
+    )
+    seq = models.IntegerField()
+    step = models.CharField(max_length=MAX_LENGTH)
+    action = models.CharField(max_length=16, choices=_choices(Action))
+    outcome = models.CharField(max_length=16, choices=_choices(EntryOutcome), blank=True)
+    attempt = models.IntegerField(default=0)
+    arguments = models.TextField(null=True)
+    value = models.TextField(null=True)
+    error = JSONTextField(null=True)
+    reason = models.TextField(default="")
+    undoable = models.BooleanField(default=False)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("journal entry")
+        verbose_name_plural = _("journal entries")
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(fields=["execution", "seq"], name="reactor_one_entry")]
+
+    def __str__(self) -> str:
+        return " ".join(word for word in (f"#{self.seq}", self.step, self.action, self.outcome) if word)
+
+
+class MapRun(models.Model):
+    """The progress of one map step. Counts are derived from the rows of its elements."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    execution = models.ForeignKey(
+        Execution, models.CASCADE, related_name="map_runs", db_constraint=False, db_index=False
+    )
+    step = models.CharField(max_length=MAX_LENGTH)
+    generation = models.IntegerField(default=0)
+    state = models.CharField(max_length=16, choices=_choices(MapState))
+    total = models.IntegerField(null=True)
+    fan_out = models.IntegerField(null=True)
+    fail_fast = models.BooleanField(default=True)
+    first_failed = models.IntegerField(null=True)
+    summary = JSONTextField(null=True)
+    rollbacks = models.IntegerField(default=0)
+
+    class Meta:
+        verbose_name = _("map run")
+        verbose_name_plural = _("map runs")
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(fields=["execution", "step", "generation"], name="reactor_one_map_run")]
+        indexes = [
+            # Those in whose windows something moves: all others have ended, and there are ever more of them.
+            PartialIndex(
+                fields=["state"], name="reactor_map_moving", where=Q(state__in=["running", "failing", "undoing"])
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.step} ({self.state})"
+
+
+class Wait(models.Model):
+    """One interrupt that waits for its payload, or a payload that came before the wait. `attempts` counts the invalid
+    payloads, `error` describes the last one if no other is allowed."""
+
+    State = WaitState
+
+    execution = models.ForeignKey(Execution, models.CASCADE, related_name="waits", db_constraint=False, db_index=False)
+    owner = models.ForeignKey(Execution, models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    step = models.CharField(max_length=MAX_LENGTH)
+    generation = models.IntegerField(default=0)
+    correlation_id = models.CharField(max_length=255, null=True)
+    open_key = models.CharField(max_length=64, null=True)
+    """Digest of reactor, step and correlation id while open, NULL afterwards: MySQL has no partial unique index."""
+    payload_schema = JSONTextField(null=True)
+    payload = models.TextField(null=True)
+    attempts = models.IntegerField(default=0)
+    error = JSONTextField(null=True)
+    state = models.CharField(max_length=16, choices=_choices(WaitState))
+    timeout_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("wait")
+        verbose_name_plural = _("waits")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(fields=["execution", "step", "generation"], name="reactor_one_wait"),
+            models.UniqueConstraint(fields=["open_key"], name="reactor_one_open_wait"),
+        ]
+        indexes = [
+            models.Index(fields=["owner"], name="reactor_wait_owner"),
+            models.Index(fields=["state", "timeout_at"], name="reactor_wait_overdue"),
+            PartialIndex(
+                fields=["correlation_id"], name="reactor_wait_correlation", where=Q(correlation_id__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.step} ({self.state})"
+
+
+class Leader(models.Model):
+    """Which process does what only one of the fleet is to do at a time. Others may when `until` has passed."""
+
+    task = models.CharField(max_length=32, primary_key=True)
+    holder = models.UUIDField()
+    until = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("leader")
+        verbose_name_plural = _("leaders")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.task
+
+
+class Holder(models.Model):
+    """A slot of a lock or a semaphore: who has it, from which claim on, and until when. Free without an owner."""
+
+    kind = models.CharField(max_length=16, choices=_choices(HoldKind))
+    key_digest = models.CharField(max_length=64)
+    key = models.TextField()
+    """For people. MySQL would take keys that differ in case, or by blanks at the end, for the same."""
+    slot = models.IntegerField(default=0)
+    owner = models.UUIDField(null=True)
+    epoch = models.IntegerField(default=0)
+    expires_at = models.DateTimeField()
+    """Of a free one: since when nobody has had it."""
+
+    class Meta:
+        verbose_name = _("holder")
+        verbose_name_plural = _("holders")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["key_digest", "kind", "slot"], name="reactor_one_holder")]
+        # Those that are held are those that have not expired: few, whatever there was before.
+        indexes = [models.Index(fields=["expires_at", "owner"], name="reactor_holder_expiry")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key} #{self.slot}"
+
+
+class RateCount(models.Model):
+    """How many have started with a key in one window of so many seconds."""
+
+    key_digest = models.CharField(max_length=64)
+    key = models.TextField()
+    window = models.IntegerField()
+    bucket = models.BigIntegerField()
+    count = models.IntegerField()
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("rate count")
+        verbose_name_plural = _("rate counts")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["key_digest", "window", "bucket"], name="reactor_one_rate_count")
+        ]
+        indexes = [models.Index(fields=["ends_at"], name="reactor_rate_over")]
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.window} s)"
+
+
+class PeriodMark(models.Model):
+    """This execution has succeeded in a calendar bucket of a key. Unique with the execution, so that nobody waits for
+    another's commit to mark the same bucket."""
+
+    key_digest = models.CharField(max_length=64)
+    key = models.TextField()
+    bucket = models.CharField(max_length=32)
+    execution_id = models.UUIDField()
+    until = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("period mark")
+        verbose_name_plural = _("period marks")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["key_digest", "bucket", "execution_id"], name="reactor_one_period_mark")
+        ]
+        indexes = [models.Index(fields=["until"], name="reactor_period_over")]
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.bucket}"
+
+
+class TicketSequence(models.Model):
+    """The numbers of an ordered lock's key. A batch is what was drawn from an empty line until it is empty again."""
+
+    key_digest = models.CharField(max_length=64)
+    key = models.TextField()
+    batch = models.IntegerField(default=0)
+    last = models.BigIntegerField(default=0)
+    drawn_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("sequence")
+        verbose_name_plural = _("sequences")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["key_digest"], name="reactor_one_sequence")]
+        indexes = [models.Index(fields=["drawn_at"], name="reactor_sequence_idle")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Ticket(models.Model):
+    """The place of an execution, or of one of its steps, in the line of a key."""
+
+    sequence = models.ForeignKey(
+        TicketSequence, models.CASCADE, related_name="tickets", db_constraint=False, db_index=False
+    )
+    number = models.BigIntegerField()
+    batch = models.IntegerField()
+    execution_id = models.UUIDField()
+    step = models.CharField(max_length=MAX_LENGTH, default="")
+    state = models.CharField(max_length=16, choices=_choices(TicketState))
+    head_since = models.DateTimeField(null=True)
+    """When somebody first saw that it is the lowest in the line."""
+    turn_at = models.DateTimeField(null=True)
+    """When its turn had come and it ran: not asked about the chain again."""
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = _("ticket")
+        verbose_name_plural = _("tickets")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["sequence", "number"], name="reactor_one_ticket")]
+        indexes = [
+            models.Index(fields=["sequence", "state", "number"], name="reactor_ticket_line"),
+            models.Index(fields=["execution_id"], name="reactor_ticket_execution"),
+            PartialIndex(fields=["ended_at"], name="reactor_ticket_ended", where=Q(ended_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.number} ({self.state})"

@@ -1,0 +1,186 @@
+"""A redacted value occurs nowhere in what is stored for display, logged, signalled or returned."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from pydantic import BaseModel, SecretStr
+
+from django_reactor import Failure, Reactor, Redacted, Retry, Step, fail, halt, skip, snooze, step
+from django_reactor.exceptions import InputError, SerializationError
+from django_reactor.signals import SIGNALS
+from tests.stored import execution_of
+
+pytestmark = pytest.mark.django_db
+
+SECRET = 'tok_"4711"/ü€ \\x'
+
+
+class Gateway(Step[dict[str, str]]):
+    token: Redacted[str]
+    how: str
+
+    def run(self) -> dict[str, str]:
+        token = self.token
+        match self.how:
+            case "raise":
+                raise ValueError(f"refused {token!r}") from KeyError(token)
+            case "fail":
+                fail(f"refused {token}")
+        return {"auth": token}
+
+    def undo(self, result: dict[str, str]) -> str:
+        raise RuntimeError(f"cannot take {result['auth']} back")
+
+
+class Paying(Reactor[Any]):
+    token: Redacted[str]
+    how: str
+
+    @step
+    def renamed(self, token: str) -> dict[str, list[str]]:
+        return {"under another name": [token]}
+
+    @step(retry=Retry(max_attempts=2, delay=0))
+    def careless(self, renamed: dict[str, list[str]]) -> None:
+        (secret,) = renamed["under another name"]
+        match self.how:
+            case "snooze":
+                snooze(0, f"waiting for {secret}")
+            case "careless":
+                raise ValueError("leaked", renamed)
+            case "halt":
+                halt(f"stopped by {secret}")
+            case "skip":
+                skip(f"skipped for {secret}")
+
+    @step(Gateway, after=["careless"])
+    def gateway(self, token: str) -> dict[str, str]:
+        return {"token": token, "how": self.how}
+
+    @step
+    def last(self, gateway: dict[str, str]) -> None:
+        raise RuntimeError(f"after {gateway}")
+
+
+@pytest.mark.parametrize("how", ["careless", "halt", "skip", "snooze", "raise", "fail", "undo"])
+def test_a_secret_is_nowhere_in_what_people_are_shown(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    signalled: list[str] = []
+
+    def listen(sender: type, **details: Any) -> None:
+        entry = details.pop("entry", None)
+        signalled.append(repr(details))
+        if entry is not None:
+            signalled.append(f"{entry.error} {entry.reason}")
+
+    for signal in SIGNALS.values():
+        signal.connect(listen, sender=Paying)
+    try:
+        with caplog.at_level(logging.DEBUG):
+            result = Paying.run(token=SECRET, how=how)
+            execution = execution_of(result)
+            execution.undo(f"because of {SECRET}") if how == "halt" else None
+    finally:
+        for signal in SIGNALS.values():
+            signal.disconnect(listen, sender=Paying)
+    execution.refresh_from_db()
+    shown = [repr(result), str(result), repr(execution.result()), str(execution), caplog.text, *signalled]
+    shown += [repr(result.as_dict()), repr(result.inputs)] if isinstance(result, Failure) else []
+    shown += [execution.snooze_reason, execution.stop_reason, repr(execution.failure)]
+    for entry in execution.trace():
+        shown += [str(entry), entry.reason, repr(entry.error)]
+    forms = {SECRET, repr(SECRET)[1:-1], "4711", "tok_"}
+    leaks = [text for text in shown for form in forms if form in text]
+    assert leaks == []
+    assert any("[REDACTED]" in text for text in shown)
+    assert len(signalled) > 3
+
+
+class Token(BaseModel):
+    value: SecretStr
+
+
+def test_a_secret_that_a_step_returns_is_not_shown_by_a_later_failure() -> None:
+    class Making(Reactor):
+        @step
+        def token(self) -> Token:
+            return Token(value=SecretStr(SECRET))
+
+        @step
+        def use(self, token: Token) -> None:
+            raise RuntimeError(f"refused {token.value.get_secret_value()}")
+
+    result = Making.run()
+    assert isinstance(result, Failure)
+    assert result.message == "refused [REDACTED]"
+    assert "4711" not in repr(execution_of(result).failure)
+
+
+def test_a_value_that_is_redacted_remains_usable() -> None:
+    seen: list[str] = []
+
+    class Uses(Reactor):
+        token: Redacted[str | None] = None
+
+        @step
+        def use(self, token: str | None) -> None:
+            seen.extend([str(token), str(self.token)])
+
+    Uses.run(token=SECRET)
+    assert seen == [SECRET, SECRET]
+
+
+def test_messages_about_invalid_inputs_do_not_show_them() -> None:
+    class Strict(Reactor):
+        token: Redacted[int]
+        other: int
+
+        def clean(self) -> None:
+            raise ValidationError(f"bad {self.token}")
+
+        @step
+        def one(self) -> None: ...
+
+    for inputs in ({"token": SECRET, "other": "x"}, {"token": 4711, "other": 1}):
+        result = Strict.run(**inputs)
+        assert isinstance(result, Failure)
+        assert isinstance(result.cause, InputError)
+        shown = (
+            repr(result) + str(result) + repr(result.as_dict()) + repr(result.cause) + repr(result.cause.__context__)
+        )
+        assert "4711" not in shown
+        assert isinstance(result.cause, InputError)
+        assert result.cause.__cause__ is None
+
+
+def test_a_path_to_what_cannot_be_stored_does_not_show_a_secret() -> None:
+    class Nested(Reactor):
+        token: Redacted[Any]
+
+        @step
+        def one(self) -> None: ...
+
+    result = Nested.run(token={"tok_4711": object()})
+    assert isinstance(result, Failure)
+    assert isinstance(result.cause, SerializationError)
+    shown = repr(result) + repr(result.as_dict()) + repr(result.cause) + repr(result.cause.__context__)
+    assert "4711" not in shown
+    assert "object" in result.message
+
+
+def test_a_key_that_would_show_a_secret_is_refused_when_it_is_declared() -> None:
+    from django_reactor.exceptions import DefinitionError
+
+    with pytest.raises(DefinitionError, match="token"):
+
+        class Keyed(Reactor):
+            token: Redacted[str]
+
+            class Meta:
+                idempotency_key = "pay-{token}"
+
+            @step
+            def one(self) -> None: ...

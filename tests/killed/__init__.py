@@ -1,0 +1,1 @@
+"""An app whose reactors are carried by workers that are killed at chosen moments."""

@@ -1,0 +1,1 @@
+"""An app whose reactors real workers run in acceptance tests."""
