@@ -43,7 +43,8 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def passed(plan: dict[str, Any]) -> int:
     """Rows of executions and waits that a plan has read, used or not."""
-    scans = [node for node in nodes(plan) if node.get("Relation Name") in (EXECUTIONS, WAITS)]
+    carried_out = (node for node in nodes(plan) if node["Actual Loops"])
+    scans = [node for node in carried_out if node.get("Relation Name") in (EXECUTIONS, WAITS)]
     assert not [node for node in scans if node["Node Type"] == "Seq Scan"], plan
     read = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in scans)
     return int(sum(rows * node["Actual Loops"] for rows, node in zip(read, scans, strict=True)))

@@ -51,6 +51,9 @@ class DbNow(models.Func):
 
     Django's `Now()` gives the session's time zone on MySQL, with its jumps in spring and autumn, and the start of the
     transaction on PostgreSQL.
+
+    SQLite compares times as text, and has milliseconds. They are written with six digits, as Django writes what it
+    calculates from them: of two texts for one instant, the shorter one would count as earlier.
     """
 
     template = "CURRENT_TIMESTAMP"
@@ -64,7 +67,7 @@ class DbNow(models.Func):
 
     def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **extra: Any) -> Any:
         return self.as_sql(
-            compiler, connection, template="STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW')", **extra
+            compiler, connection, template="STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f000', 'NOW')", **extra
         )
 
 

@@ -2,8 +2,8 @@
 
 Every element asks that ends and brings no other in. One statement looks for all that would unsettle the map, on one
 snapshot: between two, an element could leave a status that is still to be looked for, for one that has been. Each look
-is for one status, in the order of the index, and for the first row only, so that it passes none of those that have
-ended.
+is for one row of one status, and passes none of those that have ended, nor, in a map that was given up, those that are
+held.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ IN_FLIGHT = (Status.RUNNING, Status.SCHEDULED)
 OPEN = (*IN_FLIGHT, Status.PAUSED, Status.PENDING, Status.ROLLING_BACK)
 MAY_BE_HELD = (Status.PENDING, Status.ROLLING_BACK)
 """In flight as soon as their turn has come."""
+SIGNS_OF_WORK = ("wake_at", "lease_expires_at")
+"""Set in those whose turn has come, and in no other. Each has an index of the rows that have it, which are few."""
 
 
 class Settling:
@@ -31,11 +33,10 @@ class Settling:
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         maps, rows = Table(MapRun, connection), Table(Execution, connection)
-        begun = f"(e.{rows.column('wake_at')} IS NOT NULL OR e.{rows.column('lease_token')} IS NOT NULL)"
         anything_open = [_first(maps, rows, status) for status in OPEN]
         anything_at_work = [
             *(_first(maps, rows, status) for status in IN_FLIGHT),
-            *(_first(maps, rows, status, begun) for status in MAY_BE_HELD),
+            *(_any_with(maps, rows, status, sign) for status in MAY_BE_HELD for sign in SIGNS_OF_WORK),
         ]
         given_up = ", ".join(f"'{state}'" for state in GIVEN_UP)
         sql = (
@@ -50,15 +51,24 @@ class Settling:
         return bool(rows) and bool(rows[0][0])
 
 
-def _first(maps: Table, rows: Table, status: Status, condition: str = "") -> str:
+def _first(maps: Table, rows: Table, status: Status) -> str:
     """The first element of this status, of the map `m`. The order keeps the database to the index of elements."""
+    index = rows.column("element_index")
+    return f"({_elements(maps, rows, status)} ORDER BY e.{index} LIMIT 1)"
+
+
+def _any_with(maps: Table, rows: Table, status: Status, sign: str) -> str:
+    """Among those of this status, most of which may be held. No order: that would lead through all of them."""
+    return f"({_elements(maps, rows, status)} AND e.{rows.column(sign)} IS NOT NULL LIMIT 1)"
+
+
+def _elements(maps: Table, rows: Table, status: Status) -> str:
     column = rows.column
     kinship = (("parent", "execution"), ("parent_step", "step"), ("parent_generation", "generation"))
     of_map = " AND ".join(f"e.{column(child)} = m.{maps.column(own)}" for child, own in kinship)
-    further = f" AND {condition}" if condition else ""
     return (
-        f"(SELECT e.{column('id')} FROM {rows.name} e WHERE {of_map} AND e.{column('status')} = '{status}' "
-        f"AND e.{column('element_index')} >= 0{further} ORDER BY e.{column('element_index')} LIMIT 1)"
+        f"SELECT e.{column('id')} FROM {rows.name} e WHERE {of_map} AND e.{column('status')} = '{status}' "
+        f"AND e.{column('element_index')} >= 0"
     )
 
 

@@ -31,12 +31,12 @@ C = TypeVar("C")
 NOW = {
     "postgresql": "STATEMENT_TIMESTAMP()",
     "mysql": "UTC_TIMESTAMP(6)",
-    "sqlite": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')",
+    "sqlite": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f000', 'NOW')",
 }
 NOW_PLUS = {
     "postgresql": "STATEMENT_TIMESTAMP() + %s * INTERVAL '1 second'",
     "mysql": "UTC_TIMESTAMP(6) + INTERVAL %s SECOND",
-    "sqlite": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', %s || ' seconds')",
+    "sqlite": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f000', 'NOW', %s || ' seconds')",
 }
 
 

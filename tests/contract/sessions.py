@@ -71,7 +71,7 @@ def _postgres(seconds: int) -> tuple[list[str], list[str]]:
 def _replace_sqlite_clock(seconds: int) -> None:
     def ahead(*_: Any) -> str:
         moment = datetime.now(UTC) + timedelta(seconds=seconds)
-        return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "000"
 
     connection.ensure_connection()
     connection.connection.create_function("STRFTIME", -1, ahead)  # as many arguments as its own: any

@@ -108,3 +108,9 @@ def test_what_is_stopped_is_due_at_once_in_any_time_zone_of_the_session(
     assert row.status == "pending"
     assert row.wake_at is not None
     assert orm.executions.claim(new.id, uuid4()) is not None
+
+
+def test_a_time_that_is_counted_from_now_has_come_when_nothing_was_added(orm: Orm, new: NewExecution) -> None:
+    """Also in the millisecond in which it was stored. One statement has one `now`."""
+    now_again = DbNow() + timedelta(0)
+    assert Execution.objects.annotate(then=now_again).filter(then__lte=DbNow()).exists()

@@ -125,6 +125,17 @@ def test_a_question_reads_a_few_rows(key: MapKey, question: Callable[[MapKey], o
         assert passed(plan) <= FEW, plan
 
 
+def test_a_map_that_was_given_up_looks_at_none_of_those_that_never_begin(key: MapKey) -> None:
+    """With none in flight, so that every look is carried out, and most elements held."""
+    ended = {"status": Status.FAILED, "lease_token": None, "lease_expires_at": None}
+    Execution.objects.filter(status=Status.RUNNING).update(**ended)
+    MapRun.objects.update(state=MapState.FAILING)
+    map_id = MapRun.objects.get().pk
+    for plan in plans_of(lambda: OrmElements().is_settled(map_id)):
+        assert passed(plan) <= FEW, plan
+    assert OrmElements().is_settled(map_id)
+
+
 def test_counting_a_map_reads_its_own_rows_through_an_index_and_no_others(key: MapKey) -> None:
     """Of another map, with as many elements as that of this test."""
     other = new_execution()

@@ -25,7 +25,7 @@ BUCKET = {
 UNTIL = {
     "postgresql": "TO_TIMESTAMP(({bucket} + 1) * %s)",
     "mysql": "TIMESTAMP('1970-01-01') + INTERVAL ({bucket} + 1) * %s SECOND",
-    "sqlite": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', ({bucket} + 1) * %s, 'unixepoch')",
+    "sqlite": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f000', ({bucket} + 1) * %s, 'unixepoch')",
 }
 SOURCE = {
     "postgresql": f", set_config('lock_timeout', '{round(PATIENCE * 1000)}ms', true)",
