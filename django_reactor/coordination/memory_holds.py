@@ -6,7 +6,7 @@ A lock makes each method atomic. Nothing survives the process, and nothing is ro
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -71,9 +71,9 @@ class MemoryHolds:
         with self._lock:
             return [holder for holder in self._holders() if holder.kind is kind and holder.key in keys]
 
-    def held_by(self, owners: Collection[UUID]) -> Sequence[Holder]:
+    def held_by(self, owner: UUID) -> Sequence[Holder]:
         with self._lock:
-            return [holder for holder in self._holders() if holder.owner in owners]
+            return [holder for holder in self._holders() if holder.owner == owner]
 
     def purge(self, limit: int) -> int:
         with self._lock:

@@ -290,7 +290,7 @@ def _admitted(run: Run, demands: Demands) -> Decision | Contended | None:
 
 def _taken(run: Run, demands: Demands) -> Decision | Contended:
     gate, level = run.gate, (run.id, "")
-    known = gate.left_to_us() if demands.holds else frozenset()
+    known = gate.left_to_us(demands.holds) if demands.holds else frozenset()
     try:
         new = gate.enter(level, demands.holds, waits=not run.tenure.in_worker, known=known)
     except Unavailable as refused:

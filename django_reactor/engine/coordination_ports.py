@@ -20,6 +20,7 @@ __all__ = [
     "Hold",
     "HoldKind",
     "Holder",
+    "Key",
     "Holds",
     "Line",
     "Periods",
@@ -46,6 +47,10 @@ class HoldKind(enum.StrEnum):
     SEMAPHORE = "semaphore"
 
 
+Key = tuple[HoldKind, str]
+"""A lock and a semaphore of the same name are two things."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """A hold that is to be taken. `ttl` is in seconds; a lock is what only one may hold."""
@@ -54,6 +59,10 @@ class Wanted:
     key: str
     ttl: float
     limit: int = 1
+
+    @property
+    def kind_and_key(self) -> Key:
+        return self.kind, self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,10 @@ class Holder:
     epoch: int
     expires_at: datetime
 
+    @property
+    def kind_and_key(self) -> Key:
+        return self.kind, self.key
+
 
 class Holds(Protocol):
     """Locks and semaphores: slots with an owner and an expiry."""
@@ -99,8 +112,8 @@ class Holds(Protocol):
     def holders(self, kind: HoldKind, *keys: str) -> Sequence[Holder]:
         """Who holds these now, by key and slot."""
 
-    def held_by(self, owners: Collection[UUID]) -> Sequence[Holder]:
-        """Everything that these owners hold now."""
+    def held_by(self, owner: UUID) -> Sequence[Holder]:
+        """Everything that it holds now. For what was left over: it may read all that anybody holds."""
 
     def purge(self, limit: int) -> int:
         """Forget at most so many that nobody has held for a day."""

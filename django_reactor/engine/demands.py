@@ -9,7 +9,7 @@ from typing import Any
 from django_reactor.core.buckets import SECONDS
 from django_reactor.core.keys import render_key
 from django_reactor.core.options import Coordination, Lock, Period, Primitive, RateLimit, Semaphore, seconds
-from django_reactor.engine.coordination_ports import HoldKind, Ticket, Wanted, Window
+from django_reactor.engine.coordination_ports import HoldKind, Key, Ticket, Wanted, Window
 from django_reactor.exceptions import (
     ArgumentError,
     ContentionError,
@@ -128,12 +128,12 @@ def _key_of(declared: Primitive, values: Mapping[str, Any], where: str) -> str:
     return _checked(render_key(declared.key, values, where), where)
 
 
-def exclusive_keys(coordination: Coordination, values: Mapping[str, Any], where: str) -> set[tuple[HoldKind, str]]:
+def exclusive_keys(coordination: Coordination, values: Mapping[str, Any], where: str) -> set[Key]:
     """What only one can hold, for the guard against deadlocks."""
     if not (coordination.lock or coordination.semaphore):
         return set()
     holds = demands_of(coordination.holds_only(), values, where, lambda name: {}).holds
-    return {(each.wanted.kind, each.wanted.key) for each in holds if each.is_exclusive}
+    return {each.wanted.kind_and_key for each in holds if each.is_exclusive}
 
 
 def _by_key(demand: Demand) -> str:

@@ -12,11 +12,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django_reactor.engine.coordination_ports import Hold, Holder, StoreUnavailable
+from django_reactor.engine.coordination_ports import Hold, Holder, Key, StoreUnavailable
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Demand
 from django_reactor.engine.hold_keeper import Pledge
@@ -66,7 +66,7 @@ class Gate:
     tell: Tell
 
     def enter(
-        self, level: Level, demands: Sequence[Demand], *, waits: bool = True, known: frozenset[str] = frozenset()
+        self, level: Level, demands: Sequence[Demand], *, waits: bool = True, known: frozenset[Key] = frozenset()
     ) -> list[Holding]:
         """Take all of them, outside of any transaction of ours, keep them alive, and tell. What was not held before."""
         if not demands:
@@ -138,25 +138,34 @@ class Gate:
                 transactions.after_commit(Pledge(stores.keeper, holding).committed)
             stores.keeper.keep(holding)
 
-    def notice_taken(self, holdings: Sequence[Holding], known: frozenset[str] = frozenset()) -> None:
+    def notice_taken(self, holdings: Sequence[Holding], known: frozenset[Key] = frozenset()) -> None:
         """`known` are keys that an earlier claim has left to this one: nothing new was acquired."""
         for holding in holdings:
             wanted = holding.hold.wanted
-            if f"{wanted.kind}:{wanted.key}" not in known:
+            if wanted.kind_and_key not in known:
                 more = {"limit": wanted.limit} if wanted.kind == "semaphore" else {}
                 self.tell(f"{wanted.kind}_acquired", key=wanted.key, step=holding.step, **more)
 
-    def left_to_us(self) -> frozenset[str]:
-        """What an earlier claim of this owner has left, and still holds."""
+    def left_to_us(self, demands: Sequence[Demand]) -> frozenset[Key]:
+        """Those of these keys that an earlier claim of this owner has left, and still holds."""
         if self.epoch == 1:
             return frozenset()
-        held = self.held()
-        return frozenset(f"{holder.kind}:{holder.key}" for holder in held)
+        holders = self.holders({demand.wanted.kind_and_key for demand in demands})
+        return frozenset(holder.kind_and_key for holder in holders if holder.owner == self.owner)
 
-    def held(self) -> Sequence[Holder]:
-        """By this owner, by whatever claim. Nothing, if its store does not answer."""
+    def holders(self, keys: Collection[Key]) -> Sequence[Holder]:
+        """Who holds these now. Nobody, if their store does not answer."""
+        holds = self.services.coordination.holds
+        of_kinds = {kind: [key for of, key in sorted(keys) if of == kind] for kind, _ in sorted(keys)}
+        return self._answered(lambda: [each for kind, of in of_kinds.items() for each in holds.holders(kind, *of)])
+
+    def all_held(self) -> Sequence[Holder]:
+        """By this owner, by whatever claim. Nothing, if their store does not answer."""
+        return self._answered(lambda: self.services.coordination.holds.held_by(self.owner))
+
+    def _answered(self, ask: Callable[[], Sequence[Holder]]) -> Sequence[Holder]:
         try:
-            return self.services.coordination.holds.held_by([self.owner])
+            return ask()
         except StoreUnavailable as error:
             self._log_silence(error)
             return ()

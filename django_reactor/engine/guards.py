@@ -7,50 +7,57 @@ Only what is held now counts, and only what one alone can hold: a lock, a semaph
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from django_reactor.core.options import Coordination
+from django_reactor.engine.coordination_ports import Key
 from django_reactor.engine.demands import exclusive_keys, orders_of
 from django_reactor.engine.run import Run
 from django_reactor.exceptions import WouldDeadlock
 
 __all__ = ["check_dispatch"]
 
-Key = tuple[str, str]
 ORDERED = "ordered lock"
 
 
 def check_dispatch(run: Run, dispatched: str, coordination: Coordination, values: Mapping[str, Any]) -> None:
     """Raises `WouldDeadlock`, and `ArgumentError` for a key that cannot be made. `dispatched` names it for people."""
-    wanted: set[Key] = {(kind.value, key) for kind, key in exclusive_keys(coordination, values, dispatched)}
-    wanted |= {(ORDERED, order.key) for order in orders_of(coordination, values, dispatched)}
-    if not wanted:
+    holds = exclusive_keys(coordination, values, dispatched)
+    places = {order.key for order in orders_of(coordination, values, dispatched)}
+    if not (holds or places):
         return
-    for holder, held in _held_above(run):
-        for kind, key in sorted(wanted & held):
-            raise WouldDeadlock(
-                f"{dispatched} needs the {kind} {key!r}, which {holder} holds while it dispatches it: each could wait "
-                f"for the other. Compose it, so that it enters with the {kind}; or give the two different keys; or "
-                f"enqueue() it on its own, and do not read its result"
-            )
+    for holder, kind, key in _held_above(run, holds, places):
+        raise WouldDeadlock(
+            f"{dispatched} needs the {kind} {key!r}, which {holder} holds while it dispatches it: each could wait "
+            f"for the other. Compose it, so that it enters with the {kind}; or give the two different keys; or "
+            f"enqueue() it on its own, and do not read its result"
+        )
 
 
-def _held_above(run: Run) -> Iterator[tuple[str, Set[Key]]]:
-    """What its own tree holds, and then each of the executions that started it."""
-    holdings = run.tenure.holdings
-    held = {(each.hold.wanted.kind.value, each.key) for each in holdings}
-    yield run.owner.definition.label, held | _places(run, run.owner.id)
+def _held_above(run: Run, holds: Set[Key], places: Set[str]) -> Iterator[tuple[str, str, str]]:
+    """What of this its own tree holds, and then each of the executions that started it, with the label of that."""
+    own = holds & {holding.hold.wanted.kind_and_key for holding in run.tenure.holdings}
+    yield from _named(run.owner.definition.label, own, _places(run, run.owner.id, places))
+    if run.owner.record.parent_id is None:
+        return
+    holders = run.gate.holders(holds)
     for label, owner in _ancestors(run):
-        holders = replace(run.gate, owner=owner).held()
-        yield label, {(holder.kind.value, holder.key) for holder in holders} | _places(run, owner)
+        theirs = {holder.kind_and_key for holder in holders if holder.owner == owner}
+        yield from _named(label, theirs, _places(run, owner, places))
 
 
-def _places(run: Run, owner: UUID) -> set[Key]:
-    """In lines that cannot go on before it."""
+def _named(label: str, holds: Set[Key], places: Set[str]) -> Iterator[tuple[str, str, str]]:
+    yield from ((label, kind, key) for kind, key in sorted(holds))
+    yield from ((label, ORDERED, key) for key in sorted(places))
+
+
+def _places(run: Run, owner: UUID, wanted: Set[str]) -> Set[str]:
+    """Those of them in whose lines it stands and nobody can go on before it."""
+    if not wanted:
+        return wanted
     tickets = run.services.coordination.turns.tickets_of([owner])
-    return {(ORDERED, ticket.key) for ticket in tickets if ticket.state.is_live}
+    return wanted & {ticket.key for ticket in tickets if ticket.state.is_live}
 
 
 def _ancestors(run: Run) -> Iterator[tuple[str, UUID]]:

@@ -114,7 +114,7 @@ def give_up_all(run: Run) -> None:
     gate = run.gate
     gate.leave(lambda level: True)
     if run.lease.epoch > 1 and _may_have_been_left(run):
-        gate.release([_hold_of(holder) for holder in gate.held() if holder.epoch < run.lease.epoch])
+        gate.release([_hold_of(holder) for holder in gate.all_held() if holder.epoch < run.lease.epoch])
     gate.holdings.entered.clear()
 
 

@@ -28,7 +28,6 @@ class Migration(migrations.Migration):
                 "verbose_name": "holder",
                 "verbose_name_plural": "holders",
                 "default_permissions": (),
-                "indexes": [models.Index(fields=["expires_at", "owner"], name="reactor_holder_expiry")],
                 "constraints": [
                     models.UniqueConstraint(fields=("key_digest", "kind", "slot"), name="reactor_one_holder")
                 ],

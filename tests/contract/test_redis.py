@@ -101,7 +101,7 @@ def test_a_server_that_is_away_is_said_so_and_found_again_by_itself(server: Serv
         lambda: holds.extend([held]),
         lambda: holds.release([held]),
         lambda: holds.holders(HoldKind.LOCK, "customer:1"),
-        lambda: holds.held_by([held.owner]),
+        lambda: holds.held_by(held.owner),
         lambda: rates.charge("stripe", [WEEK]),
     ]
     for attempt in attempts:

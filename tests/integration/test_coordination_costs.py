@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.db import connection, transaction
 from django.test import override_settings
 
 from django_reactor import Lock, Period, RateLimit, Reactor, Semaphore, runtime, step
 from django_reactor.engine import admission, demands, gates, step_gates
+from django_reactor.engine.coordination_ports import HoldKind, Wanted
+from django_reactor.models import Holder
 from django_reactor.worker import deliver
 from tests.contract.committed import transactional_db
 from tests.integration.test_delivery_costs import Outbox, kept_connection
@@ -108,13 +112,29 @@ def test_the_lock_of_a_step_costs_two_commits_and_that_of_the_last_one_one() -> 
     assert more(cost_of_run(LockedLastStep), cost_of_run(Two)) == (2, 1)
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL counts the rows that it changes in place")
+def test_no_index_has_to_follow_when_a_lock_changes_hands() -> None:
+    holds = runtime.services().coordination.holds
+    held = holds.take(uuid4(), 1, Wanted(kind=HoldKind.LOCK, key="two", ttl=60))
+    assert held
+    with transaction.atomic(), connection.cursor() as cursor:
+        for owner in (uuid4(), uuid4()):
+            assert holds.release([held])
+            held = holds.take(owner, 1, held.wanted)
+            assert held
+        cursor.execute(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = %s", [Holder._meta.db_table]
+        )
+        assert cursor.fetchone() == (4, 4)
+
+
 def test_without_coordination_nothing_of_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("coordination was asked")
 
     stores = runtime.services().coordination
     for store in (stores.holds, stores.rate_limits, stores.periods):
-        for name in ("take", "release", "extend", "held_by", "charge", "now", "is_marked", "mark"):
+        for name in ("take", "release", "extend", "held_by", "holders", "charge", "now", "is_marked", "mark"):
             if hasattr(store, name):
                 monkeypatch.setattr(type(store), name, never)
     monkeypatch.setattr(demands, "demands_of", never)

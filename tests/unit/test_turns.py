@@ -128,7 +128,7 @@ def test_whoever_waits_holds_no_lock_and_is_not_due() -> None:
     fleet.deliver_to(first)
     fleet.deliver_to(second)
     assert fleet.waits(second)
-    assert [holder.owner for holder in fleet.stores.holds.held_by([first, second])] == [first]
+    assert [holder.owner for holder in fleet.stores.holds.holders(HoldKind.LOCK, "other")] == [first]
     assert fleet.deliver_to(second) is None
 
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -85,8 +85,8 @@ class DatabaseHolds:
     def holders(self, kind: HoldKind, *keys: str) -> Sequence[Holder]:
         return self._held(Q(kind=kind, key_digest__in=[digest_of(key) for key in keys]))
 
-    def held_by(self, owners: Collection[UUID]) -> Sequence[Holder]:
-        return self._held(Q(owner__in=owners))
+    def held_by(self, owner: UUID) -> Sequence[Holder]:
+        return self._held(Q(owner=owner))
 
     def _held(self, which: Q) -> Sequence[Holder]:
         rows = self._rows.filter(which, owner__isnull=False, expires_at__gt=DbNow()).order_by("kind", "key", "slot")

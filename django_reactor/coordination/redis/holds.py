@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -38,15 +38,10 @@ class RedisHolds:
         found = (holder for key in set(keys) for holder in self._holders(self._server.hash_of(kind, key), key))
         return sorted(found, key=lambda holder: (holder.key, holder.slot))
 
-    def held_by(self, owners: Collection[UUID]) -> Sequence[Holder]:
-        server = self._server
-        found = [
-            holder
-            for owner in owners
-            for name in server.members(server.set_of(owner.hex), about=str(owner))
-            for holder in self._holders(name, about=str(owner))
-            if holder.owner == owner
-        ]
+    def held_by(self, owner: UUID) -> Sequence[Holder]:
+        server, about = self._server, str(owner)
+        names = server.members(server.set_of(owner.hex), about)
+        found = (holder for name in names for holder in self._holders(name, about) if holder.owner == owner)
         return sorted(found, key=lambda holder: (holder.kind, holder.key, holder.slot))
 
     def purge(self, limit: int) -> int:
