@@ -27,7 +27,8 @@ from django_reactor.core.statuses import FORWARD, Status, Stop
 from django_reactor.core.waits import WaitState
 from django_reactor.journal.display import display
 from django_reactor.journal.orm import alias
-from django_reactor.models import NO_ELEMENT, Execution, Wait
+from django_reactor.models import Execution, Wait
+from django_reactor.models.executions import NO_ELEMENT
 
 __all__ = ["Page", "page_of", "waits_of"]
 
