@@ -30,8 +30,8 @@ from django_reactor.core.targets import definition_of_target, resolve_target
 from django_reactor.engine import lifecycle, resuming
 from django_reactor.engine.conclusions import conclusion, open_waits
 from django_reactor.engine.direct import call_step
-from django_reactor.engine.ports import Services
 from django_reactor.engine.run import Results
+from django_reactor.engine.services import Services
 from django_reactor.exceptions import (
     ConfigurationError,
     ExecutionNotFound,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from django.db import transaction
 
 from django_reactor import queues
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 
 __all__ = ["OnCommitMessenger"]
 

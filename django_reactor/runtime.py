@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from django_reactor.core import registry
 from django_reactor.core.naming import suggestion
 from django_reactor.engine import interruptions
-from django_reactor.engine.ports import Limits, Services, Stores
+from django_reactor.engine.services import Limits, Services, Stores
 from django_reactor.exceptions import ConfigurationError
 
 __all__ = ["SystemClock", "install", "services"]

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from django_reactor.conf import settings
 from django_reactor.engine.forgetting import INTERVAL, Forgetting
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.engine.recovery import Pace, Recovery, Swept
 from django_reactor.runtime import services
 

@@ -19,8 +19,10 @@ from django_reactor.engine import lifecycle, resuming
 from django_reactor.engine.hold_keeper import HoldKeeper
 from django_reactor.engine.known import keys_of
 from django_reactor.engine.leases import LeaseKeeper
-from django_reactor.engine.ports import ExecutionRecord, Limits, Services, Stores, Transactions, no_named_limits
+from django_reactor.engine.ports import Transactions
+from django_reactor.engine.records import ExecutionRecord
 from django_reactor.engine.recovery import Pace, Recovery, Swept
+from django_reactor.engine.services import Limits, Services, Stores, no_named_limits
 from django_reactor.journal.memory import (
     MemoryDeliveries,
     MemoryExecutions,

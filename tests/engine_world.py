@@ -24,7 +24,8 @@ from django_reactor.core.plan import Kind
 from django_reactor.engine import lifecycle
 from django_reactor.engine.context import Context
 from django_reactor.engine.known import keys_of
-from django_reactor.engine.ports import CommitRefused, Scope, Services
+from django_reactor.engine.ports import CommitRefused, Scope
+from django_reactor.engine.services import Services
 from django_reactor.results import Result
 from tests.engine_support import LEASE_TTL, Bench
 

@@ -26,9 +26,12 @@ from django_reactor.core.statuses import Relation
 from django_reactor.engine import crash_points
 from django_reactor.engine.context import Context
 from django_reactor.engine.crash_points import CrashPoint
+from django_reactor.engine.execution_ports import LeaseLost
 from django_reactor.engine.map_ports import Taken
-from django_reactor.engine.ports import CommitRefused, Lease, LeaseLost, Limits, Message, Scope, Services
+from django_reactor.engine.ports import CommitRefused, Scope
+from django_reactor.engine.records import Lease, Message
 from django_reactor.engine.recovery import Pace, Recovery
+from django_reactor.engine.services import Limits, Services
 from django_reactor.exceptions import InvalidTransition
 from django_reactor.journal.memory import (
     MemoryDeliveries,

@@ -13,7 +13,7 @@ from django_reactor.core.entries import Entry
 from django_reactor.core.plan import Kind
 from django_reactor.core.statuses import Action, EntryOutcome, Relation, Status
 from django_reactor.engine.context import Context
-from django_reactor.engine.ports import Lease
+from django_reactor.engine.records import Lease
 from django_reactor.engine.recovery import Overdue
 from django_reactor.results import Failure, Halt
 from tests.engine_ledger import Ledger

@@ -26,14 +26,15 @@ from django_reactor.core.statuses import Action, EntryOutcome
 from django_reactor.engine.coordination_ports import StoreUnavailable
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Demands, Limited, Periodic, demands_of
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.failures import describe
 from django_reactor.engine.gates import Gate, Unavailable, waiting
 from django_reactor.engine.holdings import Holding
 from django_reactor.engine.leaving import Mark, marks_of
 from django_reactor.engine.lines import clear_the_way
-from django_reactor.engine.ports import Refused, Services
 from django_reactor.engine.recording import next_decision, reconsider, record
 from django_reactor.engine.run import Run
+from django_reactor.engine.services import Services
 from django_reactor.engine.turns import InLine, turn_at_start, turn_of
 from django_reactor.exceptions import ContentionError, ReactorError
 

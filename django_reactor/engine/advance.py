@@ -58,6 +58,7 @@ from django_reactor.engine.cutting_off import (
     note_what_began,
     note_what_may_have_begun,
 )
+from django_reactor.engine.execution_ports import LeaseLost, Refused
 from django_reactor.engine.fan_out import settle
 from django_reactor.engine.interruptions import is_interruption, is_shutdown
 from django_reactor.engine.interrupts import apply_answer, ask, open_in, pause
@@ -66,8 +67,8 @@ from django_reactor.engine.map_loading import load
 from django_reactor.engine.maps import begin_undo, give_up_maps, next_element, next_undo, passed, withdraw_maps
 from django_reactor.engine.parking import wait_in_line
 from django_reactor.engine.parts import all_parts, begun_part
-from django_reactor.engine.ports import LeaseLost, Message, Move, Recoveries, Refused
 from django_reactor.engine.recording import end, give_up, next_decision, reconsider, record, release_of
+from django_reactor.engine.records import Message, Move, Recoveries
 from django_reactor.engine.rollback import compensate, undo
 from django_reactor.engine.run import Blocked, Run
 from django_reactor.engine.step_gates import unavailable_entry

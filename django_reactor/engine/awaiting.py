@@ -20,8 +20,9 @@ from django_reactor.core.decisions import AwaitMap, AwaitUnit, Decision, Pause
 from django_reactor.core.entries import Entry
 from django_reactor.core.history import Dispatch
 from django_reactor.core.statuses import Status
-from django_reactor.engine.ports import AND_MORE, Refused
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.recording import next_decision, reconsider, record, release_of
+from django_reactor.engine.records import AND_MORE
 from django_reactor.engine.run import Run
 from django_reactor.engine.step_bodies import not_started
 from django_reactor.engine.steps import run_entry

@@ -31,9 +31,10 @@ from django_reactor.core.outcomes import (
     body_running,
 )
 from django_reactor.core.plan import Output
+from django_reactor.engine.execution_ports import LeaseLost
 from django_reactor.engine.failures import recorded_error
 from django_reactor.engine.interruptions import is_interruption
-from django_reactor.engine.ports import LeaseLost, Scope
+from django_reactor.engine.ports import Scope
 from django_reactor.exceptions import OutputError, SerializationError, StepFailed
 from django_reactor.results import Dispatched, Failure, Halt, Paused, Skipped, Success
 

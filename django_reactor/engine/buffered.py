@@ -13,16 +13,9 @@ from uuid import UUID
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import FORWARD, Status, Stop
-from django_reactor.engine.ports import (
-    ExecutionRecord,
-    Executions,
-    Journal,
-    Lease,
-    Move,
-    NewExecution,
-    Release,
-    Transactions,
-)
+from django_reactor.engine.execution_ports import Executions, Journal
+from django_reactor.engine.ports import Transactions
+from django_reactor.engine.records import ExecutionRecord, Lease, Move, NewExecution, Release
 from django_reactor.exceptions import InternalError
 
 __all__ = ["BufferedJournal"]

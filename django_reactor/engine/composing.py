@@ -24,9 +24,9 @@ from django_reactor.core.targets import resolve_target
 from django_reactor.engine import part_entries
 from django_reactor.engine.bodies import encoded
 from django_reactor.engine.crash_points import CrashPoint, reached
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.failures import describe
 from django_reactor.engine.identifiers import uuid7
-from django_reactor.engine.ports import ExecutionRecord, Move, NewExecution, Parent, Refused
 from django_reactor.engine.recording import (
     failure_of,
     may_wait,
@@ -35,6 +35,7 @@ from django_reactor.engine.recording import (
     record,
     rollback_failures,
 )
+from django_reactor.engine.records import ExecutionRecord, Move, NewExecution, Parent
 from django_reactor.engine.run import Run
 from django_reactor.engine.units import inputs_for
 

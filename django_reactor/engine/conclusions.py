@@ -9,9 +9,11 @@ from uuid import UUID
 from django_reactor.core.history import History
 from django_reactor.core.statuses import Status
 from django_reactor.core.waits import Wait
-from django_reactor.engine.ports import Codec, ExecutionRecord, Services
+from django_reactor.engine.ports import Codec
 from django_reactor.engine.recording import failure_of, rollback_failures
+from django_reactor.engine.records import ExecutionRecord
 from django_reactor.engine.run import Results, Run
+from django_reactor.engine.services import Services
 from django_reactor.results import Dispatched, Failure, Halt, OpenWait, Paused, Result, Success
 
 __all__ = ["conclude", "conclusion", "open_wait", "open_waits"]

@@ -24,7 +24,7 @@ from django_reactor.engine.holdings import Holdings
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.leaving import mark
 from django_reactor.engine.lines import clear_the_way
-from django_reactor.engine.ports import Services
+from django_reactor.engine.services import Services
 from django_reactor.exceptions import ArgumentError, ExecutionError, InputError, StepFailed
 from django_reactor.results import Failure, Halt, Result, Skipped, Success
 

@@ -9,17 +9,10 @@ from uuid import UUID, uuid4
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Status, Stop
 from django_reactor.engine.crash_points import CrashPoint, reached
+from django_reactor.engine.execution_ports import Journal
 from django_reactor.engine.map_ports import MapRecord, Taken
-from django_reactor.engine.ports import (
-    ExecutionRecord,
-    Journal,
-    Lease,
-    Message,
-    Move,
-    NewExecution,
-    Release,
-    Services,
-)
+from django_reactor.engine.records import ExecutionRecord, Lease, Message, Move, NewExecution, Release
+from django_reactor.engine.services import Services
 
 __all__ = ["ElementJournal", "Question", "never"]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from django_reactor.engine.ports import Stores
 from django_reactor.engine.recovery import Sweeps
+from django_reactor.engine.services import Stores
 
 __all__ = ["INTERVAL", "Forgetting"]
 

@@ -21,7 +21,7 @@ from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Demand
 from django_reactor.engine.hold_keeper import Pledge
 from django_reactor.engine.holdings import FOREVER, Holding, Holdings, Level
-from django_reactor.engine.ports import Services
+from django_reactor.engine.services import Services
 from django_reactor.exceptions import ContentionError
 
 __all__ = ["POLL", "Gate", "Unavailable", "waiting"]

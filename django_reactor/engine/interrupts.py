@@ -28,9 +28,10 @@ from django_reactor.engine.awaiting import all_awaited, look_after_commit, waiti
 from django_reactor.engine.bodies import Ended, encoded, validated
 from django_reactor.engine.conclusions import open_wait
 from django_reactor.engine.crash_points import CrashPoint, reached
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.payloads import schema_of
 from django_reactor.engine.performing import perform
-from django_reactor.engine.ports import Refused, Scope
+from django_reactor.engine.ports import Scope
 from django_reactor.engine.recording import next_decision, reconsider, record
 from django_reactor.engine.run import Run
 from django_reactor.engine.step_bodies import call_function, not_started, resolve

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
+from django_reactor.engine.execution_ports import Executions, LeaseLost
 from django_reactor.engine.hold_keeper import HoldKeeper
-from django_reactor.engine.ports import Executions, Lease, LeaseLost
+from django_reactor.engine.records import Lease
 
 __all__ = ["LeaseKeeper", "boottime"]
 

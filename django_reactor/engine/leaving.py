@@ -19,8 +19,8 @@ from django_reactor.engine.coordination_ports import Hold, Holder, Wanted
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.holdings import Holding, Level
 from django_reactor.engine.lines import has_lines, wake_next
-from django_reactor.engine.ports import Services
 from django_reactor.engine.run import Run
+from django_reactor.engine.services import Services
 from django_reactor.exceptions import DefinitionError
 
 __all__ = ["Leaving", "Mark", "give_up_all", "leaving_of", "mark", "marks_of"]

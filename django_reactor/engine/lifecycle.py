@@ -27,19 +27,11 @@ from django_reactor.engine.lines import store_in_line
 from django_reactor.engine.maps import begin_undo
 from django_reactor.engine.parts import leaf_of
 from django_reactor.engine.poison import poison
-from django_reactor.engine.ports import (
-    Claim,
-    Codec,
-    ExecutionRecord,
-    Lease,
-    Message,
-    Move,
-    NewExecution,
-    Route,
-    Services,
-)
+from django_reactor.engine.ports import Codec
 from django_reactor.engine.recording import record
+from django_reactor.engine.records import Claim, ExecutionRecord, Lease, Message, Move, NewExecution, Route
 from django_reactor.engine.run import Run
+from django_reactor.engine.services import Services
 from django_reactor.engine.tenure import Tenure
 from django_reactor.engine.units import definition_of_unit
 from django_reactor.exceptions import InternalError, InvalidTransition

@@ -21,7 +21,7 @@ from django_reactor.engine.coordination_ports import Ticket
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Ordered
 from django_reactor.engine.gates import Unavailable
-from django_reactor.engine.ports import Services
+from django_reactor.engine.services import Services
 
 __all__ = [
     "clear_the_way",

@@ -28,13 +28,14 @@ from django_reactor.core.targets import definition_of_target
 from django_reactor.engine.bodies import Ended, call, keeps_writes
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import orders_of
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.failures import describe
 from django_reactor.engine.guards import check_dispatch
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.lines import draw
 from django_reactor.engine.map_ports import CHUNK, Kinship, MapRecord, NewElement, NewMap
 from django_reactor.engine.performing import with_carried
-from django_reactor.engine.ports import Refused, Scope
+from django_reactor.engine.ports import Scope
 from django_reactor.engine.recording import next_decision, reconsider, record, recorded
 from django_reactor.engine.run import Run
 from django_reactor.engine.spooled import Source, Spooled

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import MapState, Status, Stop
-from django_reactor.engine.ports import ExecutionRecord, Lease, Message, Move
+from django_reactor.engine.records import ExecutionRecord, Lease, Message, Move
 
 __all__ = [
     "CHUNK",

@@ -27,10 +27,11 @@ from django_reactor.core.targets import definition_of_target
 from django_reactor.engine import part_entries
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.element_journal import ElementJournal, never
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import CHUNK, MapRecord
 from django_reactor.engine.map_results import StoredResults, summarise
-from django_reactor.engine.ports import ExecutionRecord, Message, Move, Refused
 from django_reactor.engine.recording import next_decision, reconsider, record
+from django_reactor.engine.records import ExecutionRecord, Message, Move
 from django_reactor.engine.run import Blocked, Run
 from django_reactor.engine.unopened import discard_all_unopened
 from django_reactor.exceptions import InternalError

@@ -13,8 +13,8 @@ from django_reactor.core.decisions import Decision
 from django_reactor.core.statuses import Status
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.cutting_off import note_what_began
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.lines import waiting_for_turn, wake_next
-from django_reactor.engine.ports import Refused
 from django_reactor.engine.recording import reconsider, release_of
 from django_reactor.engine.run import Run
 from django_reactor.engine.tenure import UNTIL_WOKEN

@@ -16,7 +16,8 @@ from django_reactor.core.outcomes import Failed, Snoozed
 from django_reactor.core.plan import PlanStep
 from django_reactor.engine.bodies import Ended, keeps_writes
 from django_reactor.engine.crash_points import CrashPoint, reached
-from django_reactor.engine.ports import CommitRefused, Refused, Scope
+from django_reactor.engine.execution_ports import Refused
+from django_reactor.engine.ports import CommitRefused, Scope
 from django_reactor.engine.recording import reconsider, record, record_in_scope, recorded
 from django_reactor.engine.run import Run
 

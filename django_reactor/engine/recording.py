@@ -28,9 +28,10 @@ from django_reactor.core.decisions import (
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import FORWARD, HELD, Action, EntryOutcome, Status
 from django_reactor.engine.crash_points import CrashPoint, reached
+from django_reactor.engine.execution_ports import Overtaken, Refused
 from django_reactor.engine.leaving import leaving_of, mark
 from django_reactor.engine.lines import wake_next
-from django_reactor.engine.ports import Move, Overtaken, Refused, Release
+from django_reactor.engine.records import Move, Release
 from django_reactor.engine.run import Run
 from django_reactor.engine.unopened import discard_all_unopened
 from django_reactor.results import Failure, RollbackFailure

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from django_reactor.engine.execution_ports import Deliveries
 from django_reactor.engine.map_ports import Elements
-from django_reactor.engine.ports import Deliveries, Message
+from django_reactor.engine.records import Message
 from django_reactor.engine.waits import Address, Answers, NotForward, NotOpen
 
 __all__ = [

@@ -23,7 +23,8 @@ from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.failures import describe
 from django_reactor.engine.lifecycle import go_on, redactor_of
 from django_reactor.engine.payloads import payload_text, shown_payload
-from django_reactor.engine.ports import ExecutionRecord, Services
+from django_reactor.engine.records import ExecutionRecord
+from django_reactor.engine.services import Services
 from django_reactor.engine.waits import Accepted, Address, Known, NotForward, NotOpen, Outdated, WaitKey
 from django_reactor.exceptions import (
     AlreadyResumed,

@@ -18,7 +18,9 @@ from django_reactor.core.statuses import Relation, Status
 from django_reactor.engine.context import Context
 from django_reactor.engine.gates import Gate
 from django_reactor.engine.map_ports import MapRecord
-from django_reactor.engine.ports import Codec, ExecutionRecord, Lease, Services
+from django_reactor.engine.ports import Codec
+from django_reactor.engine.records import ExecutionRecord, Lease
+from django_reactor.engine.services import Services
 from django_reactor.engine.tenure import Tenure
 from django_reactor.exceptions import ReactorError
 

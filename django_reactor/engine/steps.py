@@ -15,10 +15,11 @@ from django_reactor.core.targets import resolve_target
 from django_reactor.engine.admission import Contended
 from django_reactor.engine.bodies import Ended, keeps_writes
 from django_reactor.engine.crash_points import CrashPoint
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.failures import allows_retry, describe
 from django_reactor.engine.gates import Unavailable
 from django_reactor.engine.performing import Body, perform, with_carried
-from django_reactor.engine.ports import Refused, Scope
+from django_reactor.engine.ports import Scope
 from django_reactor.engine.recording import reconsider, record
 from django_reactor.engine.run import Run
 from django_reactor.engine.step_bodies import Prepared, not_started, prepare

@@ -10,7 +10,7 @@ from uuid import UUID
 from django_reactor.core.plan import PlanStep
 from django_reactor.core.statuses import Stop
 from django_reactor.engine.holdings import Holdings
-from django_reactor.engine.ports import Lease
+from django_reactor.engine.records import Lease
 from django_reactor.results import OpenWait
 
 if TYPE_CHECKING:

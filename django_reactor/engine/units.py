@@ -26,11 +26,13 @@ from django_reactor.core.targets import contract_of, resolve_target
 from django_reactor.engine.bodies import Ended
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Ordered, orders_of
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.guards import check_dispatch
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.lines import draw
-from django_reactor.engine.ports import Message, NewExecution, Parent, Refused, Scope
+from django_reactor.engine.ports import Scope
 from django_reactor.engine.recording import next_decision, reconsider, record, recorded
+from django_reactor.engine.records import Message, NewExecution, Parent
 from django_reactor.engine.run import Run
 from django_reactor.engine.step_bodies import call_function, finished, not_started, resolve
 from django_reactor.engine.steps import run_entry

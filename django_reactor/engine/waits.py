@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from django_reactor.core.waits import Wait, WaitState
-from django_reactor.engine.ports import Lease, Message
+from django_reactor.engine.records import Lease, Message
 
 __all__ = [
     "Accepted",

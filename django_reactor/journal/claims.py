@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_reactor.core.statuses import Relation, Status
 from django_reactor.engine.known import SEPARATOR
-from django_reactor.engine.ports import ExecutionRecord
+from django_reactor.engine.records import ExecutionRecord
 from django_reactor.journal.due import due_sql
 from django_reactor.journal.rows import RECORD_FIELDS, record_of
 from django_reactor.journal.statements import Statement, Table, as_is, compiled_for, now_sql

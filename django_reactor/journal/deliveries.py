@@ -10,7 +10,8 @@ from django.db import connections, transaction
 from django.db.models import DateTimeField, ExpressionWrapper
 
 from django_reactor.core.statuses import ENDS, HELD, Action, Relation, Status, Stop
-from django_reactor.engine.ports import Lease, Message, Refused, Release, Route
+from django_reactor.engine.execution_ports import Refused
+from django_reactor.engine.records import Lease, Message, Release, Route
 from django_reactor.journal.claims import ROUTE_FIELDS, claiming_of
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.orm import alias, give_parts, locking, released

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from django_reactor.core.statuses import Relation, Status
 from django_reactor.engine.map_ports import Kinship, MapKey, NewElement
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.statements import Adapter, Statement, Table, compiled_for, now_sql
 from django_reactor.models import Execution

@@ -14,7 +14,7 @@ from django.db.models import F, Q, QuerySet
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, MapState, Status
 from django_reactor.engine.map_ports import MapKey, MapRecord, Taken
-from django_reactor.engine.ports import ExecutionRecord, Lease, Message, Move
+from django_reactor.engine.records import ExecutionRecord, Lease, Message, Move
 from django_reactor.journal.element_rows import held, let_go, of_map
 from django_reactor.journal.endings import ending_of
 from django_reactor.journal.executions import leased

@@ -18,8 +18,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_reactor.conf import settings
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import MapState, Status
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import MapRecord, Taken
-from django_reactor.engine.ports import Lease, Message, Move, Refused
+from django_reactor.engine.records import Lease, Message, Move
 from django_reactor.journal.orm import ending_row, statements_of
 from django_reactor.journal.rows import ENTRY_FIELDS, row_of
 from django_reactor.journal.statements import Statement, Table, as_is, compiled_for, now_sql

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce
 from django_reactor.conf import settings
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import FORWARD, UNDOABLE, Action, Status, Stop
-from django_reactor.engine.ports import Claim, ExecutionRecord, Lease, NewExecution
+from django_reactor.engine.records import Claim, ExecutionRecord, Lease, NewExecution
 from django_reactor.journal.claims import claiming_of
 from django_reactor.journal.fields import DbNow, storable
 from django_reactor.journal.orm import (

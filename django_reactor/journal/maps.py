@@ -16,8 +16,9 @@ from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import FORWARD, MapState, Status, Stop
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import Kinship, MapRecord, NewElement, NewMap
-from django_reactor.engine.ports import Lease, Message, Refused
+from django_reactor.engine.records import Lease, Message
 from django_reactor.journal.element_rows import held, insert_elements, let_go, message_of, of_map
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.map_records import record_by_key

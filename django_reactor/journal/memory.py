@@ -14,21 +14,19 @@ from uuid import UUID
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import ENDS, FORWARD, HELD, UNDOABLE, Action, Status, Stop
+from django_reactor.engine.execution_ports import LeaseLost, Overtaken, Refused
 from django_reactor.engine.known import key_of
-from django_reactor.engine.ports import (
+from django_reactor.engine.ports import Scope
+from django_reactor.engine.records import (
     Claim,
     ExecutionRecord,
     Lease,
-    LeaseLost,
     Message,
     Move,
     NewExecution,
-    Overtaken,
     Recoveries,
-    Refused,
     Release,
     Route,
-    Scope,
 )
 from django_reactor.exceptions import ExecutionNotFound
 from django_reactor.journal.memory_store import MemoryRow, MemoryStore

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, EntryOutcome, MapState, Relation, Status, Stop
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import Kinship, MapKey, MapRecord, NewElement, NewMap, Slot, Taken
-from django_reactor.engine.ports import ExecutionRecord, Lease, Message, Move, Refused
+from django_reactor.engine.records import ExecutionRecord, Lease, Message, Move
 from django_reactor.journal.memory import MemoryJournal
 from django_reactor.journal.memory_store import MemoryRow, MemoryStore, StoredMap
 

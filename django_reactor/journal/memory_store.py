@@ -17,13 +17,7 @@ from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import ENDS, HELD, UNITS, Action, Status, Stop, open_parts_of
 from django_reactor.core.waits import Wait, WaitState
 from django_reactor.engine.map_ports import MapRecord
-from django_reactor.engine.ports import (
-    AND_MORE,
-    ExecutionRecord,
-    Lease,
-    Message,
-    NewExecution,
-)
+from django_reactor.engine.records import AND_MORE, ExecutionRecord, Lease, Message, NewExecution
 from django_reactor.engine.waits import WaitKey
 
 __all__ = ["MemoryRow", "MemoryStore", "StoredMap", "StoredWait"]

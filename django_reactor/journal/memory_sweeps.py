@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django_reactor.core.statuses import ENDS, MapState, Status
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.engine.recovery import Moving, Overdue, Pace, Waiting, patience
 from django_reactor.journal.memory_store import MemoryStore
 

@@ -22,17 +22,8 @@ from django.db.models.functions import Coalesce
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import HELD, PARTS, UNITS, Action, Status, Stop, open_parts_of
 from django_reactor.core.waits import WaitState
-from django_reactor.engine.ports import (
-    ExecutionRecord,
-    Lease,
-    LeaseLost,
-    Move,
-    NewExecution,
-    Overtaken,
-    Recoveries,
-    Refused,
-    Release,
-)
+from django_reactor.engine.execution_ports import LeaseLost, Overtaken, Refused
+from django_reactor.engine.records import ExecutionRecord, Lease, Move, NewExecution, Recoveries, Release
 from django_reactor.exceptions import ExecutionNotFound
 from django_reactor.journal.fields import DbNow, InstantText, storable
 from django_reactor.journal.rows import (

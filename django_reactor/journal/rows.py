@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, EntryOutcome, Relation, Status, Stop
-from django_reactor.engine.ports import ExecutionRecord, NewExecution
+from django_reactor.engine.records import ExecutionRecord, NewExecution
 from django_reactor.models.executions import NO_ELEMENT
 
 __all__ = [

@@ -14,7 +14,7 @@ from django.db.models.lookups import IsNull
 from django_reactor.core.statuses import ENDS, MapState, Status
 from django_reactor.core.waits import WaitState
 from django_reactor.engine.coordination_ports import TicketState
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.engine.recovery import MOST_DOUBLINGS, Moving, OutOfReach, Overdue, Pace, Waiting, patience
 from django_reactor.journal.due import WAITING, due, expired, free_and_due, runs_or_rests
 from django_reactor.journal.fields import DbNow

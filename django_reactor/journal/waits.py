@@ -17,7 +17,8 @@ from django.db.models import F, Q, QuerySet
 
 from django_reactor.core.statuses import FORWARD, Status, Stop
 from django_reactor.core.waits import ANSWERED, Wait, WaitState
-from django_reactor.engine.ports import Lease, Message, Refused
+from django_reactor.engine.execution_ports import Refused
+from django_reactor.engine.records import Lease, Message
 from django_reactor.engine.waits import (
     Accepted,
     Address,

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import pytest
 from django.db import transaction
 
-from django_reactor.engine.ports import Executions, Journal, Lease, NewExecution, Transactions
+from django_reactor.engine.execution_ports import Executions, Journal
+from django_reactor.engine.ports import Transactions
+from django_reactor.engine.records import Lease, NewExecution
 from testproject.brokers import redis_url
 from tests.contract.committed import transactional_db
 from tests.contract.coordination_stores import Database

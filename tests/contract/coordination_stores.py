@@ -19,7 +19,7 @@ from django_reactor.coordination.memory_holds import MemoryHolds
 from django_reactor.core.statuses import Relation, Status
 from django_reactor.engine.coordination_ports import Hold, HoldKind, Holds, Periods, RateLimits, Turns, Wanted
 from django_reactor.engine.identifiers import uuid7
-from django_reactor.engine.ports import Parent
+from django_reactor.engine.records import Parent
 from django_reactor.journal.executions import OrmExecutions
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.orm import statements_of

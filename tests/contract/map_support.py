@@ -11,7 +11,7 @@ from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import HELD, Action, EntryOutcome, MapState, Status
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.map_ports import Kinship, MapKey, MapRecord, NewElement, NewMap, Slot, Taken
-from django_reactor.engine.ports import Lease, Message, Move, Release
+from django_reactor.engine.records import Lease, Message, Move, Release
 from tests.contract.stores import INSTANT, Store, entry
 
 __all__ = ["STEP", "World"]

@@ -13,17 +13,11 @@ from django.db import connection
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, EntryOutcome, Status
 from django_reactor.engine.buffered import BufferedJournal
+from django_reactor.engine.execution_ports import Deliveries, Executions, Journal
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.map_ports import Elements, Maps, Slots
-from django_reactor.engine.ports import (
-    Deliveries,
-    ExecutionRecord,
-    Executions,
-    Journal,
-    Lease,
-    NewExecution,
-    Transactions,
-)
+from django_reactor.engine.ports import Transactions
+from django_reactor.engine.records import ExecutionRecord, Lease, NewExecution
 from django_reactor.journal.deliveries import OrmDeliveries
 from django_reactor.journal.elements import OrmElements
 from django_reactor.journal.executions import OrmExecutions

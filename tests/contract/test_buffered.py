@@ -12,7 +12,8 @@ from django.db import connection
 from django_reactor import Failure, Reactor, Success, api, step
 from django_reactor.core.statuses import FORWARD, HELD, Action, EntryOutcome, Status, Stop
 from django_reactor.engine.buffered import BufferedJournal
-from django_reactor.engine.ports import ExecutionRecord, LeaseLost, Move, NewExecution, Refused, Release
+from django_reactor.engine.execution_ports import LeaseLost, Refused
+from django_reactor.engine.records import ExecutionRecord, Move, NewExecution, Release
 from django_reactor.models import Execution, JournalEntry
 from tests.contract.stores import HOUR, OF_EXECUTIONS, Orm, Store, entry, lease_of, new_execution
 

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from django_reactor.core.statuses import Stop
-from django_reactor.engine.ports import NewExecution
+from django_reactor.engine.records import NewExecution
 from django_reactor.journal.fields import DbNow
 from django_reactor.models import Execution
 from tests.contract.stores import HOUR, Orm, new_execution, token_of

@@ -19,7 +19,8 @@ from django.test.utils import CaptureQueriesContext
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import HELD, Action, EntryOutcome, Status
-from django_reactor.engine.ports import Lease, Move, Refused
+from django_reactor.engine.execution_ports import Refused
+from django_reactor.engine.records import Lease, Move
 from django_reactor.journal.orm import OrmJournal
 from django_reactor.models import Execution, JournalEntry
 from tests.contract.committed import PATIENCE, another_session

@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from django_reactor.core.statuses import ENDS, HELD, Relation, Status, Stop
-from django_reactor.engine.ports import Executions, Journal, Lease, NewExecution
+from django_reactor.engine.execution_ports import Executions, Journal
+from django_reactor.engine.records import Lease, NewExecution
 from tests.contract.stores import HOUR, OF_EXECUTIONS, Memory, Store, entry, lease_of, new_execution, token_of
 
 TTL = timedelta(seconds=60)

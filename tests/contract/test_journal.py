@@ -10,18 +10,8 @@ from uuid import uuid4
 import pytest
 
 from django_reactor.core.statuses import FORWARD, HELD, Action, EntryOutcome, Status, Stop
-from django_reactor.engine.ports import (
-    Executions,
-    Journal,
-    Lease,
-    LeaseLost,
-    Move,
-    NewExecution,
-    Overtaken,
-    Recoveries,
-    Refused,
-    Release,
-)
+from django_reactor.engine.execution_ports import Executions, Journal, LeaseLost, Overtaken, Refused
+from django_reactor.engine.records import Lease, Move, NewExecution, Recoveries, Release
 from django_reactor.exceptions import ExecutionNotFound
 from tests.contract.stores import HOUR, INSTANT, Store, entry, lease_of, new_execution
 

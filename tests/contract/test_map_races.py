@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from django_reactor.core.statuses import Status
 from django_reactor.engine.map_ports import Taken
-from django_reactor.engine.ports import Lease, Message, NewExecution, Release
+from django_reactor.engine.records import Lease, Message, NewExecution, Release
 from django_reactor.journal.due import free_and_due
 from django_reactor.models import Execution
 from tests.contract.committed import PATIENCE, another_session, together

@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from django_reactor.core.statuses import ENDS, HELD, Action, MapState, Status, Stop
+from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import Taken
-from django_reactor.engine.ports import Lease, Message, Move, Refused, Release
+from django_reactor.engine.records import Lease, Message, Move, Release
 from tests.contract.map_support import STEP, World
 from tests.contract.stores import IN_A_CALLERS_TRANSACTION, Store, entry, lease_of, new_execution
 

@@ -10,7 +10,8 @@ import pytest
 from django.db import transaction
 
 from django_reactor.core.statuses import HELD, Action, Status, Stop
-from django_reactor.engine.ports import Lease, LeaseLost, Move, NewExecution, Overtaken, Refused
+from django_reactor.engine.execution_ports import LeaseLost, Overtaken, Refused
+from django_reactor.engine.records import Lease, Move, NewExecution
 from django_reactor.journal.orm import OrmJournal
 from django_reactor.models import Execution, JournalEntry
 from tests.contract.committed import PATIENCE, another_session, together

@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, transaction
 
 from django_reactor.core.statuses import HELD, Action, Status, Stop
 from django_reactor.engine.buffered import BufferedJournal
-from django_reactor.engine.ports import ExecutionRecord, Lease, Move, Release
+from django_reactor.engine.records import ExecutionRecord, Lease, Move, Release
 from django_reactor.journal.orm import OrmJournal
 from django_reactor.journal.transactions import retried
 from django_reactor.models import Execution, JournalEntry

@@ -16,7 +16,7 @@ from django.db import OperationalError, transaction
 
 from django_reactor import Failure, Reactor, Success, api, interrupt, map_step, step
 from django_reactor.core.statuses import Status
-from django_reactor.engine.ports import NewExecution
+from django_reactor.engine.records import NewExecution
 from django_reactor.exceptions import InvalidTransition
 from django_reactor.models import Execution, JournalEntry, MapRun
 from tests.contract.committed import PATIENCE, another_session

@@ -11,7 +11,7 @@ import pytest
 from django.db import Error, connection, transaction
 
 from django_reactor.core.statuses import HELD, Status, Stop
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.engine.recovery import MOST_DOUBLINGS, OutOfReach, Overdue, Pace, Sweeps, patience
 from django_reactor.journal.due import WAITING
 from django_reactor.journal.memory_sweeps import MemorySweeps

@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from django_reactor.core.statuses import HELD, Action, Relation, Status, Stop
-from django_reactor.engine.ports import Executions, Journal, Lease, NewExecution, Parent
+from django_reactor.engine.execution_ports import Executions, Journal
+from django_reactor.engine.records import Lease, NewExecution, Parent
 from tests.contract.stores import HOUR, INSTANT, OF_EXECUTIONS, Store, entry, lease_of, new_execution
 
 ALLOWED: dict[Action, set[Status]] = {

@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from django_reactor.engine.ports import CommitRefused, Journal, Lease, Refused, Scope, Transactions
+from django_reactor.engine.execution_ports import Journal, Refused
+from django_reactor.engine.ports import CommitRefused, Scope, Transactions
+from django_reactor.engine.records import Lease
 from django_reactor.models import JournalEntry
 from tests.contract.committed import another_session
 from tests.contract.stores import Orm, Store, entry, lease_of, new_execution

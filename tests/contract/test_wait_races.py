@@ -15,7 +15,7 @@ from django_reactor.api import definition_of
 from django_reactor.core.statuses import Status
 from django_reactor.core.waits import WaitState
 from django_reactor.engine import lifecycle
-from django_reactor.engine.ports import Lease, NewExecution
+from django_reactor.engine.records import Lease, NewExecution
 from django_reactor.engine.waits import Address, NewWait, NotForward, NotOpen, WaitKey
 from django_reactor.exceptions import AlreadyResumed, CorrelationConflict, InputError, InvalidTransition
 from django_reactor.journal.waits import OrmAnswers, OrmWaits

@@ -12,7 +12,8 @@ import pytest
 
 from django_reactor.core.statuses import ENDS, FORWARD, Action, Relation, Status, Stop
 from django_reactor.core.waits import ANSWERED, Wait, WaitState
-from django_reactor.engine.ports import Deliveries, Journal, Lease, LeaseLost, Move, NewExecution, Parent, Refused
+from django_reactor.engine.execution_ports import Deliveries, Journal, LeaseLost, Refused
+from django_reactor.engine.records import Lease, Move, NewExecution, Parent
 from django_reactor.engine.waits import (
     Accepted,
     Address,

@@ -10,7 +10,7 @@ from django.test import override_settings
 from django_reactor import Reactor, fail, map_step, step, sweeper, worker
 from django_reactor.core.statuses import ENDS
 from django_reactor.engine import fan_out
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.journal.due import free_and_due
 from django_reactor.journal.fields import DbNow
 from django_reactor.models import Execution

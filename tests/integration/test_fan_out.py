@@ -35,7 +35,7 @@ from django_reactor.core.statuses import HELD, MapState, Status
 from django_reactor.core.targets import definition_of_target
 from django_reactor.engine import fan_out, lifecycle
 from django_reactor.engine.map_ports import MapKey
-from django_reactor.engine.ports import Move
+from django_reactor.engine.records import Move
 from django_reactor.engine.recovery import Pace
 from django_reactor.journal.due import free_and_due
 from django_reactor.journal.elements import OrmElements

@@ -13,7 +13,7 @@ from pytest_django import DjangoDbBlocker
 from django_reactor.core.statuses import HELD, MapState, Status
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.map_ports import MapKey
-from django_reactor.engine.ports import Lease, Move
+from django_reactor.engine.records import Lease, Move
 from django_reactor.engine.recovery import Pace
 from django_reactor.journal.element_rows import let_go
 from django_reactor.journal.elements import OrmElements

@@ -24,7 +24,7 @@ from django.test.utils import CaptureQueriesContext
 from django_reactor import Reactor, step, sweeper
 from django_reactor.core.statuses import Status
 from django_reactor.engine.identifiers import uuid7
-from django_reactor.engine.ports import Message, NewExecution
+from django_reactor.engine.records import Message, NewExecution
 from django_reactor.engine.recovery import OutOfReach, Overdue, Pace, Recovery, Sweeps, Swept
 from django_reactor.journal.deliveries import OrmDeliveries
 from django_reactor.journal.elements import OrmElements

@@ -31,7 +31,7 @@ from django_reactor.engine.coordination_ports import (
     Window,
 )
 from django_reactor.engine.identifiers import uuid7
-from django_reactor.engine.ports import NewExecution
+from django_reactor.engine.records import NewExecution
 from django_reactor.journal.executions import OrmExecutions
 from tests.proof.events import Recorder
 

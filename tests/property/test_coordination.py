@@ -29,7 +29,7 @@ from django_reactor import (
 from django_reactor.core.statuses import ENDS, Status
 from django_reactor.engine import crash_points, lifecycle, resuming
 from django_reactor.engine.coordination_ports import HoldKind
-from django_reactor.engine.ports import Limits
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import ContentionError, InvalidTransition, ReactorError
 from tests.coordination_support import Rivals
 from tests.engine_support import LEASE_TTL

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from django_reactor.core.statuses import FORWARD, Relation, Status
 from django_reactor.engine import lifecycle
 from django_reactor.engine.crash_points import CrashPoint
-from django_reactor.engine.ports import Services
+from django_reactor.engine.services import Services
 from tests.engine_support import LEASE_TTL
 from tests.fleet import LIMITS, Blow, Fleet, Process, Strike
 from tests.fleet_audit import Auditor

@@ -15,7 +15,7 @@ from django_reactor.core.plan import Definition
 from django_reactor.core.statuses import FORWARD, Relation, Status
 from django_reactor.core.waits import WaitState
 from django_reactor.engine import lifecycle, resuming
-from django_reactor.engine.ports import Services
+from django_reactor.engine.services import Services
 from django_reactor.engine.waits import WaitKey
 from django_reactor.exceptions import CallerError
 from tests.engine_support import LEASE_TTL

@@ -20,7 +20,8 @@ from django_reactor.coordination.memory import MemoryTurns
 from django_reactor.core.statuses import ENDS, Status
 from django_reactor.engine import lifecycle
 from django_reactor.engine.coordination_ports import TicketState
-from django_reactor.engine.ports import Scope, Services
+from django_reactor.engine.ports import Scope
+from django_reactor.engine.services import Services
 from django_reactor.exceptions import InvalidTransition, OutOfTurn
 from tests.engine_support import LEASE_TTL, Fleet
 

@@ -27,7 +27,7 @@ from django_reactor import (
     step,
 )
 from django_reactor.core.statuses import Status
-from django_reactor.engine.ports import Limits
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import ConfigurationError, RateLimited
 from tests.coordination_support import Rivals, values_of
 

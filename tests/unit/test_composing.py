@@ -29,7 +29,8 @@ from django_reactor.api import definition_of
 from django_reactor.core.options import ONE_ATTEMPT
 from django_reactor.core.statuses import Action, Relation, Status
 from django_reactor.engine import lifecycle
-from django_reactor.engine.ports import LeaseLost, Limits
+from django_reactor.engine.execution_ports import LeaseLost
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import InvalidTransition
 from tests.engine_support import Fleet
 

@@ -15,7 +15,9 @@ from django_reactor import Background, Dispatched, Failure, Reactor, Retry, Succ
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Status
 from django_reactor.engine import interruptions, lifecycle
-from django_reactor.engine.ports import Journal, Lease, Limits
+from django_reactor.engine.execution_ports import Journal
+from django_reactor.engine.records import Lease
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import PoisonExecution
 from django_reactor.queues import interruptions as of_libraries
 from tests.engine_support import Bench

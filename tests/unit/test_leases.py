@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from django_reactor.engine.execution_ports import Executions
 from django_reactor.engine.leases import LeaseKeeper, boottime
-from django_reactor.engine.ports import Executions, Lease
+from django_reactor.engine.records import Lease
 from tests.contract.committed import eventually
 
 KEEPER = "django-reactor-leases"

@@ -26,7 +26,7 @@ from django_reactor import (
 from django_reactor.core.statuses import Status
 from django_reactor.engine import crash_points, lifecycle
 from django_reactor.engine.coordination_ports import HoldKind, Wanted
-from django_reactor.engine.ports import Limits
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import ArgumentError, LockUnavailable, SemaphoreUnavailable
 from tests.coordination_support import OTHER, Rivals
 

@@ -11,7 +11,7 @@ from django_reactor.core.redaction import Redactor
 from django_reactor.core.statuses import Relation, Status
 from django_reactor.engine.map_ports import MapKey, Slot
 from django_reactor.engine.map_results import PAGE, StoredResults
-from django_reactor.engine.ports import ExecutionRecord
+from django_reactor.engine.records import ExecutionRecord
 from django_reactor.exceptions import SerializationError
 from django_reactor.journal.memory_maps import MemorySlots
 from django_reactor.journal.memory_store import MemoryRow, MemoryStore

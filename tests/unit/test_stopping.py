@@ -13,7 +13,8 @@ from django_reactor import Failure, Reactor, Retry, snooze, step
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, Status
 from django_reactor.engine import lifecycle
-from django_reactor.engine.ports import Journal, Lease, Move, NewExecution, Release
+from django_reactor.engine.execution_ports import Journal
+from django_reactor.engine.records import Lease, Move, NewExecution, Release
 from django_reactor.journal.memory import MemoryJournal
 from tests.engine_support import LEASE_TTL, Bench
 from tests.engine_world import Act, Crash, Process, StepShape, World

@@ -37,7 +37,7 @@ from django_reactor.engine import lifecycle
 from django_reactor.engine.coordination_ports import HoldKind, TicketState, Wanted
 from django_reactor.engine.demands import orders_of
 from django_reactor.engine.direct import call_step
-from django_reactor.engine.ports import Limits
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import OutOfTurn
 from tests.engine_support import Fleet
 

@@ -29,7 +29,8 @@ from django_reactor import (
 from django_reactor.core.statuses import Relation, Status, Stop
 from django_reactor.engine import crash_points, lifecycle
 from django_reactor.engine.crash_points import CrashPoint
-from django_reactor.engine.ports import LeaseLost, Limits
+from django_reactor.engine.execution_ports import LeaseLost
+from django_reactor.engine.services import Limits
 from django_reactor.exceptions import InvalidTransition
 from tests.engine_support import FakeClock, Fleet
 

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
 
 from django_reactor import worker
-from django_reactor.engine.ports import Message
+from django_reactor.engine.records import Message
 from django_reactor.engine.recovery import OutOfReach
 from django_reactor.sweeper import forgetting, recovery
 
