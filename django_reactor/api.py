@@ -27,7 +27,7 @@ from django_reactor.core.redaction import Redactor
 from django_reactor.core.statuses import Relation
 from django_reactor.core.step import StepBase
 from django_reactor.core.targets import definition_of_target, resolve_target
-from django_reactor.engine import lifecycle, resuming
+from django_reactor.engine import acting, delivering, resuming, starting
 from django_reactor.engine.conclusions import conclusion, open_waits
 from django_reactor.engine.direct import call_step
 from django_reactor.engine.run import Results
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Reactor", "Step"]
 
 T = TypeVar("T", default=Any)
-Starter = Callable[[Services, Definition, Mapping[str, Any], lifecycle.Call], Result[Any]]
+Starter = Callable[[Services, Definition, Mapping[str, Any], starting.Call], Result[Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -167,7 +167,7 @@ class Call(Generic[T]):
         in_worker = definition.plan.background is not None and definition.plan.background.is_everything
         if self.run_after is not None and not in_worker:
             raise TypeError("run_after=… delays an enqueue(), and run() runs now")
-        begin_with = lifecycle.enqueue if in_worker else lifecycle.start
+        begin_with = starting.enqueue if in_worker else starting.start
         try:
             return self._started(begin_with, definition, inputs)
         except InputError as invalid:
@@ -183,7 +183,7 @@ class Call(Generic[T]):
     def enqueue(self, **inputs: Any) -> Result[T]:
         definition = self._definition()
         try:
-            return self._started(lifecycle.enqueue, definition, inputs)
+            return self._started(starting.enqueue, definition, inputs)
         except SerializationError as error:
             place, problem = _scrubbed(definition, inputs, error)
         raise InputError(definition.label, {place.partition(".")[2] or "__all__": [problem]})
@@ -198,7 +198,7 @@ class Call(Generic[T]):
 
     def _started(self, begin_with: Starter, definition: Definition, inputs: Mapping[str, Any]) -> Result[T]:
         values = validated(definition, inputs)
-        call = lifecycle.Call(
+        call = starting.Call(
             idempotency_key=self._key(definition, values),
             tags=self.tags,
             queue_name=self.queue_name or definition.queue_name or _default_queue(),
@@ -315,15 +315,15 @@ def results_of(execution_id: UUID) -> Mapping[str, Any]:
 
 
 def cancel(execution_id: UUID, reason: str = "") -> None:
-    lifecycle.cancel(services(), _known_definition(execution_id), execution_id, reason)
+    acting.cancel(services(), _known_definition(execution_id), execution_id, reason)
 
 
 def undo(execution_id: UUID, reason: str = "") -> Result[Any]:
-    return lifecycle.undo(services(), _known_definition(execution_id), execution_id, reason)
+    return acting.undo(services(), _known_definition(execution_id), execution_id, reason)
 
 
 def retry(execution_id: UUID) -> Result[Any]:
-    return lifecycle.retry(services(), _known_definition(execution_id), execution_id)
+    return acting.retry(services(), _known_definition(execution_id), execution_id)
 
 
 def resume(execution_id: UUID, payload: Any, step: str | None = None, *, in_background: bool = False) -> Result[Any]:
@@ -338,7 +338,7 @@ def resume_correlated(reactor: type, payload: Any, correlation_id: str, step: st
 def deliver(execution_id: UUID) -> Result[Any] | None:
     """Continue here an execution whose process died: does nothing unless it is due and no process holds it."""
     definition = _known_definition(execution_id)
-    return lifecycle.deliver(services(), lambda label: definition, execution_id, in_worker=False)
+    return delivering.deliver(services(), lambda label: definition, execution_id, in_worker=False)
 
 
 def join(execution_id: UUID, timeout: float | None) -> Result[Any]:

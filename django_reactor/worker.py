@@ -12,7 +12,7 @@ from django.db import close_old_connections
 from django_reactor.core import registry
 from django_reactor.core.plan import Definition
 from django_reactor.core.targets import definition_of_target
-from django_reactor.engine import lifecycle
+from django_reactor.engine import delivering
 from django_reactor.engine.known import keys_of
 from django_reactor.exceptions import DefinitionError
 from django_reactor.runtime import services
@@ -31,7 +31,7 @@ def deliver(execution_id: UUID | str) -> None:
     """
     close_old_connections()
     try:
-        lifecycle.deliver(services(), definition, UUID(str(execution_id)), known=known())
+        delivering.deliver(services(), definition, UUID(str(execution_id)), known=known())
     except Exception:  # one delivery
         logger.exception("event=django_reactor.delivery_failed execution_id=%s", execution_id)
     finally:

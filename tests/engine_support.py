@@ -15,7 +15,7 @@ from django_reactor.core.entries import Entry
 from django_reactor.core.history import History, fold
 from django_reactor.core.plan import Definition, Kind, Plan, PlanStep
 from django_reactor.core.statuses import Action, EntryOutcome, Status
-from django_reactor.engine import lifecycle, resuming
+from django_reactor.engine import acting, delivering, resuming, starting
 from django_reactor.engine.hold_keeper import HoldKeeper
 from django_reactor.engine.known import keys_of
 from django_reactor.engine.leases import LeaseKeeper
@@ -280,20 +280,20 @@ class Bench:
 
     def start(self, **inputs: Any) -> Result[Any]:
         values = self.definition.contract.validate(inputs)
-        return lifecycle.start(self.services, self.definition, values, lifecycle.Call())
+        return starting.start(self.services, self.definition, values, starting.Call())
 
     def enqueue(self, **inputs: Any) -> Result[Any]:
         values = self.definition.contract.validate(inputs)
-        return lifecycle.enqueue(self.services, self.definition, values, lifecycle.Call())
+        return starting.enqueue(self.services, self.definition, values, starting.Call())
 
     def cancel(self, reason: str = "") -> None:
-        lifecycle.cancel(self.services, self.definition, self.execution_id, reason)
+        acting.cancel(self.services, self.definition, self.execution_id, reason)
 
     def undo(self, reason: str = "") -> Result[Any]:
-        return lifecycle.undo(self.services, self.definition, self.execution_id, reason)
+        return acting.undo(self.services, self.definition, self.execution_id, reason)
 
     def retry(self) -> Result[Any]:
-        return lifecycle.retry(self.services, self.definition, self.execution_id)
+        return acting.retry(self.services, self.definition, self.execution_id)
 
     def resume(self, payload: Any, step: str | None = None) -> Result[Any]:
         return resuming.resume(self.services, self._known, self.execution_id, payload, step)
@@ -330,7 +330,7 @@ class Bench:
     def deliver(self) -> Result[Any] | None:
         """What a worker does with a message."""
         known = tuple(keys_of(self.definition))
-        return lifecycle.deliver(self.services, self.find, self.execution_id, known=known)
+        return delivering.deliver(self.services, self.find, self.execution_id, known=known)
 
     def find(self, label: str) -> Definition | None:
         return self.definition if label == self.definition.label else None
@@ -355,7 +355,7 @@ class Fleet(Bench):
         return next((d for d in known if d is not None and d.label == label), None)
 
     def deliver_to(self, execution_id: UUID) -> Result[Any] | None:
-        return lifecycle.deliver(self.services, self.find, execution_id)
+        return delivering.deliver(self.services, self.find, execution_id)
 
     def work(self) -> Result[Any] | None:
         """The last result of the execution that was started first."""

@@ -21,7 +21,7 @@ from uuid import UUID
 from django_reactor import Reactor, Retry, fail, halt, skip, snooze, step
 from django_reactor.core.entries import Entry
 from django_reactor.core.plan import Kind
-from django_reactor.engine import lifecycle
+from django_reactor.engine import acting, delivering, starting
 from django_reactor.engine.context import Context
 from django_reactor.engine.known import keys_of
 from django_reactor.engine.ports import CommitRefused, Scope
@@ -247,15 +247,17 @@ class Process:
         try:
             match action:
                 case "start":
-                    return lifecycle.start(services, definition, {}, lifecycle.Call())
+                    return starting.start(services, definition, {}, starting.Call())
                 case "deliver":
-                    return lifecycle.deliver(services, bench.find, bench.execution_id, known=tuple(keys_of(definition)))
+                    return delivering.deliver(
+                        services, bench.find, bench.execution_id, known=tuple(keys_of(definition))
+                    )
                 case "cancel":
-                    lifecycle.cancel(services, definition, bench.execution_id, "asked for")
+                    acting.cancel(services, definition, bench.execution_id, "asked for")
                 case "undo":
-                    return lifecycle.undo(services, definition, bench.execution_id, "")
+                    return acting.undo(services, definition, bench.execution_id, "")
                 case "retry":
-                    return lifecycle.retry(services, definition, bench.execution_id)
+                    return acting.retry(services, definition, bench.execution_id)
         except Crash:
             pass
         except KeyboardInterrupt:

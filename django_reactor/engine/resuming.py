@@ -21,10 +21,11 @@ from django_reactor.core.statuses import FORWARD, Stop
 from django_reactor.core.waits import WaitState
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.failures import describe
-from django_reactor.engine.lifecycle import go_on, redactor_of
 from django_reactor.engine.payloads import payload_text, shown_payload
 from django_reactor.engine.records import ExecutionRecord
+from django_reactor.engine.redactors import redactor_of
 from django_reactor.engine.services import Services
+from django_reactor.engine.taking_up import go_on
 from django_reactor.engine.waits import Accepted, Address, Known, NotForward, NotOpen, Outdated, WaitKey
 from django_reactor.exceptions import (
     AlreadyResumed,

@@ -14,7 +14,7 @@ from django_reactor import Failure, Paused, Reactor, Success, interrupt, step
 from django_reactor.api import definition_of
 from django_reactor.core.statuses import Status
 from django_reactor.core.waits import WaitState
-from django_reactor.engine import lifecycle
+from django_reactor.engine import starting
 from django_reactor.engine.records import Lease, NewExecution
 from django_reactor.engine.waits import Address, NewWait, NotForward, NotOpen, WaitKey
 from django_reactor.exceptions import AlreadyResumed, CorrelationConflict, InputError, InvalidTransition
@@ -203,7 +203,7 @@ def elsewhere(act: Callable[[], Any]) -> Any:
 
 def run_with(at: str, act: Callable[[], object]) -> Any:
     staged = replace(services(), waits=Meanwhile(at, act))
-    return lifecycle.start(staged, definition_of(Asks), {}, lifecycle.Call())
+    return starting.start(staged, definition_of(Asks), {}, starting.Call())
 
 
 def answer() -> None:

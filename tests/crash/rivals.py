@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def compete(ids: list[UUID], barrier: Barrier, answers: Any) -> None:
-    from django_reactor.engine import lifecycle
+    from django_reactor.engine import delivering
     from django_reactor.models import Execution
     from django_reactor.runtime import services
     from django_reactor.worker import definition
@@ -53,7 +53,7 @@ def compete(ids: list[UUID], barrier: Barrier, answers: Any) -> None:
             row = Execution.objects.filter(pk=execution_id, finished_at=None)
             while row.exists():
                 barrier.wait(PATIENCE)
-                won += lifecycle.deliver(services(), definition, execution_id) is not None
+                won += delivering.deliver(services(), definition, execution_id) is not None
                 barrier.wait(PATIENCE)
     except BaseException:
         barrier.abort()

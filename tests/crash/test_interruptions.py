@@ -15,7 +15,7 @@ from django_reactor import Reactor, Success, step
 from django_reactor.api import definition_of
 from django_reactor.core.options import Retry
 from django_reactor.core.statuses import Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import starting
 from django_reactor.models import Execution
 from django_reactor.runtime import SystemClock, services
 from tests.crash.processes import only_execution
@@ -199,7 +199,7 @@ def test_an_interrupted_atomic_step_is_compensated_by_a_later_undo() -> None:
 
 
 def run_with(clock: Impatient) -> None:
-    lifecycle.start(replace(services(), clock=clock), definition_of(Order), {}, lifecycle.Call())
+    starting.start(replace(services(), clock=clock), definition_of(Order), {}, starting.Call())
 
 
 @every_interruption

@@ -31,7 +31,7 @@ from django_reactor import (
 from django_reactor.coordination.redis.holds import RedisHolds
 from django_reactor.coordination.redis.rates import RedisRateLimits
 from django_reactor.core.statuses import Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import delivering
 from django_reactor.engine.coordination_ports import HoldKind, Wanted, Window
 from django_reactor.models import Execution
 from django_reactor.runtime import services
@@ -139,7 +139,7 @@ def stored(result: Any) -> Execution:
 def deliver(execution_id: UUID | None) -> None:
     """As a worker does, on this connection."""
     assert execution_id is not None
-    lifecycle.deliver(services(), definition, execution_id)
+    delivering.deliver(services(), definition, execution_id)
 
 
 def delivered(result: Any) -> Execution:

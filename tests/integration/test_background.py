@@ -33,7 +33,7 @@ from django_reactor import (
     worker,
 )
 from django_reactor.api import definition_of
-from django_reactor.engine import lifecycle
+from django_reactor.engine import delivering
 from django_reactor.exceptions import InputError
 from django_reactor.models import Execution
 from django_reactor.queues import immediate
@@ -383,4 +383,4 @@ def deliver_with(park: Callable[..., bool], execution: Execution) -> None:
 
     deliveries: Any = Deliveries()
     deliveries.park = park
-    lifecycle.deliver(replace(adapters, deliveries=deliveries), lambda label: definition_of(Reading), execution.pk)
+    delivering.deliver(replace(adapters, deliveries=deliveries), lambda label: definition_of(Reading), execution.pk)

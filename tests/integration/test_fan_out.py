@@ -33,7 +33,7 @@ from django_reactor import (
 )
 from django_reactor.core.statuses import HELD, MapState, Status
 from django_reactor.core.targets import definition_of_target
-from django_reactor.engine import fan_out, lifecycle
+from django_reactor.engine import delivering, fan_out
 from django_reactor.engine.map_ports import MapKey
 from django_reactor.engine.records import Move
 from django_reactor.engine.recovery import Pace
@@ -715,7 +715,7 @@ def test_a_process_that_dies_between_the_end_of_a_map_and_its_entry_is_followed(
             while due := list(Execution.objects.filter(free_and_due())):
                 for execution in due:
                     target = Doubled if execution == root else Double
-                    lifecycle.deliver(services, lambda label: definition_of_target(target), execution.pk)  # noqa: B023
+                    delivering.deliver(services, lambda label: definition_of_target(target), execution.pk)  # noqa: B023
         drained_again(root)
     assert root.status == ("completed" if statuses == {"completed"} else "failed")
     assert {row.status for row in rows()} == statuses
@@ -733,7 +733,7 @@ def test_a_worker_that_loses_its_lease_while_it_looks_whether_a_failed_map_has_s
         for row in rows():
             worker.deliver(row.pk)
         services = replace(runtime.services(), elements=LosesLease())
-        result = lifecycle.deliver(services, lambda label: definition_of_target(Doubled), root.pk)
+        result = delivering.deliver(services, lambda label: definition_of_target(Doubled), root.pk)
     root.refresh_from_db()
     assert (result, root.status) == (Dispatched(root.pk), "running")
 
@@ -771,7 +771,7 @@ def test_a_map_that_fails_while_its_owner_looks_whether_it_has_settled_has_faile
     with nothing_delivered():
         root = execution_of(Single.enqueue(numbers=[13, 2, 3]))
         services = replace(runtime.services(), elements=FailsMeanwhile())
-        lifecycle.deliver(services, lambda label: definition_of_target(Single), root.pk)
+        delivering.deliver(services, lambda label: definition_of_target(Single), root.pk)
         while due := list(Execution.objects.filter(free_and_due())):
             for execution in due:
                 worker.deliver(execution.pk)

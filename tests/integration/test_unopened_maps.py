@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from django_reactor import Reactor, Step, compose, fail, halt, interrupt, map_step, runtime, step, worker
 from django_reactor.core.targets import definition_of_target
-from django_reactor.engine import crash_points, lifecycle, map_loading
+from django_reactor.engine import acting, crash_points, map_loading
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.maps import OrmMaps
@@ -173,7 +173,7 @@ def test_who_goes_on_with_an_undo_leaves_no_element_of_a_source_that_was_cut_off
     execution = aborted(reactor)
     services = replace(runtime.services(), maps=DiesFirst())
     with pytest.raises(Died):
-        lifecycle.undo(services, definition_of_target(reactor), execution.pk, "")
+        acting.undo(services, definition_of_target(reactor), execution.pk, "")
     Execution.objects.filter(pk=execution.pk).update(lease_expires_at=DbNow() - timedelta(hours=1))
     worker.deliver(execution.pk)
     execution.refresh_from_db()

@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from django_reactor import Reactor, async_step, compose, fail, interrupt, map_step, runtime, step, sweeper, worker
 from django_reactor.core.targets import definition_of_target as definition_of
-from django_reactor.engine import lifecycle
+from django_reactor.engine import delivering
 from django_reactor.journal.due import free_and_due
 from django_reactor.models import Execution
 from tests.stored import execution_of
@@ -229,7 +229,7 @@ def test_one_that_ends_between_the_last_look_and_the_park_is_not_missed(
         deliveries=cast(Any, Intercepted(adapters.deliveries, "park", meanwhile("park"))),
         waits=cast(Any, Intercepted(adapters.waits, "pause", meanwhile("pause"))),
     )
-    lifecycle.deliver(services, lambda label: definition_of(reactor), execution.pk)
+    delivering.deliver(services, lambda label: definition_of(reactor), execution.pk)
     progress(execution)
     assert ["meanwhile", f"after {first}"] == CALLS
 

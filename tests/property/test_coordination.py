@@ -27,7 +27,7 @@ from django_reactor import (
     step,
 )
 from django_reactor.core.statuses import ENDS, Status
-from django_reactor.engine import crash_points, lifecycle, resuming
+from django_reactor.engine import acting, crash_points, resuming
 from django_reactor.engine.coordination_ports import HoldKind
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import ContentionError, InvalidTransition, ReactorError
@@ -173,9 +173,9 @@ class Scene:
         services, definition = self.fleet.services, self.fleet.definition
         verbs: dict[str, Callable[[], Any]] = {
             "deliver": lambda: self.fleet.deliver_to(execution_id),
-            "cancel": lambda: lifecycle.cancel(services, definition, execution_id, ""),
-            "undo": lambda: lifecycle.undo(services, definition, execution_id, ""),
-            "retry": lambda: lifecycle.retry(services, definition, execution_id),
+            "cancel": lambda: acting.cancel(services, definition, execution_id, ""),
+            "undo": lambda: acting.undo(services, definition, execution_id, ""),
+            "retry": lambda: acting.retry(services, definition, execution_id),
             "answer": lambda: resuming.resume(services, self.fleet._known, execution_id, "yes", None),
         }
         with suppress(ReactorError):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from django_reactor.core.statuses import FORWARD, Relation, Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import acting, delivering, starting
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.engine.services import Services
 from tests.engine_support import LEASE_TTL
@@ -71,13 +71,13 @@ class FleetMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.fleet.store.rows) < MOST_EXECUTIONS)
     @rule(strike=strikes, key=st.sampled_from((None, None, "one", "two")), in_worker=st.booleans())
     def start(self, strike: Strike | None, key: str | None, in_worker: bool) -> None:
-        call = lifecycle.Call(idempotency_key=key)
+        call = starting.Call(idempotency_key=key)
         known = self.by_key.get(key) if key else None
         before = set(self.fleet.store.rows)
         calls = sum(self.fleet.calls.values())
 
         def action(services: Services) -> Any:
-            begin = lifecycle.enqueue if in_worker else lifecycle.start
+            begin = starting.enqueue if in_worker else starting.start
             return begin(services, self.fleet.parent, {"given": ""}, call)
 
         process = self.run(action, strike, in_worker=False)
@@ -125,7 +125,7 @@ class FleetMachine(RuleBasedStateMachine):
     def deliver_to(self, pk: UUID, strike: Strike | None = None) -> Process:
         known = tuple(self.fleet.definitions)
         return self.run(
-            lambda services: lifecycle.deliver(services, self.fleet.find, pk, known=known), strike, target=pk
+            lambda services: delivering.deliver(services, self.fleet.find, pk, known=known), strike, target=pk
         )
 
     # -- clocks and fate -----------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class FleetMachine(RuleBasedStateMachine):
     def make_stall(self, stall: Strike, begins: bool) -> Process | None:
         """One that stands still now, of a new execution or of the next delivery."""
         if begins and len(self.fleet.store.rows) < MOST_EXECUTIONS:
-            start, call = lifecycle.start, lifecycle.Call()
+            start, call = starting.start, starting.Call()
             given = {"given": ""}
             process = self.run(lambda s: start(s, self.fleet.parent, given, call), stall, in_worker=False)
         elif self.fleet.mail:
@@ -222,7 +222,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(place=places, strike=strikes)
     def retry(self, place: int, strike: Strike | None) -> None:
         allowed = (Status.FAILED, Status.ABORTED)
-        self.ask(place, strike, lambda status, failures: status in allowed, lifecycle.retry)
+        self.ask(place, strike, lambda status, failures: status in allowed, acting.retry)
 
     @precondition(lambda self: self.fleet.store.rows)
     @rule(place=places, strike=strikes)
@@ -231,11 +231,11 @@ class FleetMachine(RuleBasedStateMachine):
 
     @staticmethod
     def _cancel(services: Services, definition: Any, pk: UUID) -> None:
-        lifecycle.cancel(services, definition, pk, "asked for")
+        acting.cancel(services, definition, pk, "asked for")
 
     @staticmethod
     def _undo(services: Services, definition: Any, pk: UUID) -> Any:
-        return lifecycle.undo(services, definition, pk, "")
+        return acting.undo(services, definition, pk, "")
 
     def ask(
         self,

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from django_reactor.core.plan import Definition
 from django_reactor.core.statuses import FORWARD, Relation, Status
 from django_reactor.core.waits import WaitState
-from django_reactor.engine import lifecycle, resuming
+from django_reactor.engine import acting, delivering, resuming, starting
 from django_reactor.engine.services import Services
 from django_reactor.engine.waits import WaitKey
 from django_reactor.exceptions import CallerError
@@ -50,7 +50,7 @@ class PartsMachine(RuleBasedStateMachine):
     def begin(self, parent: Any, script: Script, in_worker: bool, strike: Strike | None) -> None:
         self.fleet = PartsFleet(parent, script)
         self.auditor = PartsAuditor(self.fleet)
-        begin, call = lifecycle.enqueue if in_worker else lifecycle.start, lifecycle.Call()
+        begin, call = starting.enqueue if in_worker else starting.start, starting.Call()
         self.run(lambda services: begin(services, self.fleet.parent, {}, call), strike, in_worker=False)
 
     def teardown(self) -> None:
@@ -149,15 +149,15 @@ class PartsMachine(RuleBasedStateMachine):
 
     @rule(strike=strikes)
     def cancel(self, strike: Strike | None) -> None:
-        self.ask(lambda services, definition, pk: lifecycle.cancel(services, definition, pk, ""), strike)
+        self.ask(lambda services, definition, pk: acting.cancel(services, definition, pk, ""), strike)
 
     @rule(strike=strikes)
     def undo(self, strike: Strike | None) -> None:
-        self.ask(lambda services, definition, pk: lifecycle.undo(services, definition, pk, ""), strike)
+        self.ask(lambda services, definition, pk: acting.undo(services, definition, pk, ""), strike)
 
     @rule(strike=strikes)
     def retry(self, strike: Strike | None) -> None:
-        self.ask(lifecycle.retry, strike)
+        self.ask(acting.retry, strike)
 
     def ask(self, action: Callable[[Services, Any, UUID], Any], strike: Strike | None) -> None:
         for pk in self.roots():
@@ -172,7 +172,7 @@ class PartsMachine(RuleBasedStateMachine):
         return Process(self.fleet, action, in_worker, strike).run()
 
     def deliver_to(self, pk: UUID, strike: Strike | None = None) -> Process:
-        return self.run(lambda services: lifecycle.deliver(services, self.fleet.find, pk), strike)
+        return self.run(lambda services: delivering.deliver(services, self.fleet.find, pk), strike)
 
     def deliver_what_is_due(self, strike: Strike | None = None) -> None:
         while due := [sent for sent in self.fleet.mail if sent[1] <= self.fleet.clock.time]:
@@ -209,7 +209,7 @@ class PartsMachine(RuleBasedStateMachine):
             if all(row.record.status.is_end for row in rows):
                 return
             if any(row.record.status is Status.ABORTED for row in rows):
-                self.ask(lifecycle.retry, None)
+                self.ask(acting.retry, None)
             self.fleet.clock.advance(LEASE_TTL + 1)
         open_ones = [row for row in self.fleet.store.rows.values() if not row.record.status.is_end]
         named = [(row.record.parent_name, row.record.status, row.waiting_for, row.wake_at) for row in open_ones]
@@ -222,7 +222,7 @@ class PartsMachine(RuleBasedStateMachine):
                 row = self.fleet.store.rows[pk]
                 if not may_undo(row.record.status, row.rollback_failures):
                     break
-                self.ask(lambda services, definition, pk: lifecycle.undo(services, definition, pk, ""), None)
+                self.ask(lambda services, definition, pk: acting.undo(services, definition, pk, ""), None)
                 self.settle()
                 self.look()
             assert self.fleet.store.rows[pk].record.status not in FORWARD

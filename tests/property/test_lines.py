@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from django_reactor import OrderedLock, Reactor, Retry, compose, fail, snooze, step
 from django_reactor.coordination.memory import MemoryTurns
 from django_reactor.core.statuses import ENDS, Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import acting, delivering, starting
 from django_reactor.engine.coordination_ports import TicketState
 from django_reactor.engine.ports import Scope
 from django_reactor.engine.services import Services
@@ -236,7 +236,7 @@ class World:
                 self._in_process(
                     event.struck_at,
                     event.after,
-                    lambda services: lifecycle.deliver(services, self.fleet.find, message.execution_id),
+                    lambda services: delivering.deliver(services, self.fleet.find, message.execution_id),
                 )
             case Do(what="sweep"):
                 self.fleet.sweep()
@@ -252,10 +252,10 @@ class World:
 
     def _start(self, services: Services, event: Start, number: int) -> None:
         definition = self.kinds[event.kind].__reactor__
-        start = lifecycle.start if event.in_caller else lifecycle.enqueue
+        start = starting.start if event.in_caller else starting.enqueue
         before = {key: self._live(key) for key in event.keys}
         try:
-            start(services, definition, {"number": number, "keys": event.keys}, lifecycle.Call())
+            start(services, definition, {"number": number, "keys": event.keys}, starting.Call())
         except OutOfTurn as refused:
             out_of = refused.key
             assert before[out_of], "somebody stands in the line"
@@ -268,9 +268,9 @@ class World:
         assert definition is not None
         try:
             if verb == "cancel":
-                lifecycle.cancel(self.fleet.services, definition, execution_id, "")
+                acting.cancel(self.fleet.services, definition, execution_id, "")
             else:
-                lifecycle.retry(self.fleet.services, definition, execution_id)
+                acting.retry(self.fleet.services, definition, execution_id)
         except (InvalidTransition, KeyboardInterrupt):
             pass
 

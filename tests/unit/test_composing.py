@@ -28,7 +28,7 @@ from django_reactor import (
 from django_reactor.api import definition_of
 from django_reactor.core.options import ONE_ATTEMPT
 from django_reactor.core.statuses import Action, Relation, Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import acting
 from django_reactor.engine.execution_ports import LeaseLost
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import InvalidTransition
@@ -272,14 +272,14 @@ def test_undo_of_a_completed_parent_undoes_its_children() -> None:
     assert (child_of(fleet).status, fleet.status) == (Status.UNDONE, Status.UNDONE)
 
 
-@pytest.mark.parametrize("verb", [lifecycle.cancel, lifecycle.undo])
+@pytest.mark.parametrize("verb", [acting.cancel, acting.undo])
 def test_a_part_stands_and_falls_with_its_root(verb: Callable[..., Any]) -> None:
     fleet = Fleet(Order)
     fleet.start(sku="A")
     with pytest.raises(InvalidTransition, match=str(fleet.execution_id)):
         verb(fleet.services, definition_of(Ship), child_of(fleet).id, "")
     with pytest.raises(InvalidTransition, match=str(fleet.execution_id)):
-        lifecycle.retry(fleet.services, definition_of(Ship), child_of(fleet).id)
+        acting.retry(fleet.services, definition_of(Ship), child_of(fleet).id)
     assert fleet.status is Status.COMPLETED
 
 

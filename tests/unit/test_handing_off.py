@@ -14,7 +14,7 @@ import pytest
 from django_reactor import Background, Dispatched, Failure, Reactor, Retry, Success, snooze, step
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Status
-from django_reactor.engine import interruptions, lifecycle
+from django_reactor.engine import delivering, interruptions
 from django_reactor.engine.execution_ports import Journal
 from django_reactor.engine.records import Lease
 from django_reactor.engine.services import Limits
@@ -111,7 +111,7 @@ def test_an_early_message_is_sent_once_more_with_the_rest_of_the_delay() -> None
 
 def test_a_message_for_what_does_not_exist_is_dropped() -> None:
     bench = Bench(a_reactor(None))
-    assert lifecycle.deliver(bench.services, bench.find, uuid4()) is None
+    assert delivering.deliver(bench.services, bench.find, uuid4()) is None
     assert bench.messenger.sent == []
 
 
@@ -122,7 +122,7 @@ def test_a_reactor_that_this_worker_does_not_know_is_put_back_and_nothing_counts
     bench.enqueue()
     bench.messenger.sent.clear()
     before = bench.record
-    assert lifecycle.deliver(bench.services, lambda label: None, bench.execution_id) is None
+    assert delivering.deliver(bench.services, lambda label: None, bench.execution_id) is None
     assert bench.record == before
     assert [message.delay for message in bench.messenger.sent] == [bench.services.limits().unknown_reactor_delay]
     assert bench.record.reactor in caplog.text

@@ -24,7 +24,7 @@ from django_reactor import (
     step,
 )
 from django_reactor.core.statuses import Status
-from django_reactor.engine import crash_points, lifecycle
+from django_reactor.engine import crash_points, starting
 from django_reactor.engine.coordination_ports import HoldKind, Wanted
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import ArgumentError, LockUnavailable, SemaphoreUnavailable
@@ -249,7 +249,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_by_who_goes_on_with_its_execut
     crash_points.watch(trap)
     try:
         with pytest.raises(Dies):
-            lifecycle.start(fleet.services, definition, definition.contract.validate({}), lifecycle.Call())
+            starting.start(fleet.services, definition, definition.contract.validate({}), starting.Call())
     finally:
         crash_points.watch(None)
     assert fleet.holder("stock:A-1") == fleet.execution_id

@@ -12,7 +12,7 @@ import pytest
 from django_reactor import Failure, Reactor, Retry, snooze, step
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import starting
 from django_reactor.engine.execution_ports import Journal
 from django_reactor.engine.records import Lease, Move, NewExecution, Release
 from django_reactor.journal.memory import MemoryJournal
@@ -168,7 +168,7 @@ def test_an_interruption_in_the_journals_write_leaves_no_gap_and_tells_what_is_s
 
 def test_a_cancel_of_a_run_that_is_held_back_stores_all_that_was_done() -> None:
     bench = Bench(a_shop(lambda: bench.cancel("no more"), durability="exit"))
-    lifecycle.start(bench.services, bench.definition, {}, lifecycle.Call(idempotency_key="order-1"))
+    starting.start(bench.services, bench.definition, {}, starting.Call(idempotency_key="order-1"))
     assert bench.status is Status.CANCELLED
     assert bench.told == ["run reserve success", "run charge success", "run ship success", "cancel"]
     bench.undo()
@@ -181,7 +181,7 @@ def test_a_cancel_is_obeyed_before_an_atomic_step_of_a_run_that_is_held_back() -
     steps = tuple(replace(each, atomic=each.name == "ship") for each in plan.steps)
     shop.__reactor__ = replace(shop.__reactor__, plan=replace(plan, steps=steps))
     bench = Bench(shop)
-    lifecycle.start(bench.services, bench.definition, {}, lifecycle.Call(idempotency_key="order-1"))
+    starting.start(bench.services, bench.definition, {}, starting.Call(idempotency_key="order-1"))
     assert bench.told == ["run reserve success", "run charge success", "cancel"]
     bench.undo()
     assert bench.reactor.done == ["reserve", "charge", "refund", "release"]

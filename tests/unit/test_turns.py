@@ -33,7 +33,7 @@ from django_reactor import (
 )
 from django_reactor.core.options import Coordination
 from django_reactor.core.statuses import Status
-from django_reactor.engine import lifecycle
+from django_reactor.engine import acting, delivering, starting
 from django_reactor.engine.coordination_ports import HoldKind, TicketState, Wanted
 from django_reactor.engine.demands import orders_of
 from django_reactor.engine.direct import call_step
@@ -370,7 +370,7 @@ def test_a_cancel_lets_the_next_go_and_breaks_no_chain() -> None:
     log: list[str] = []
     fleet = Line(booking(log))
     first, second, third = fleet.queue("a", "b", "c")
-    lifecycle.cancel(fleet.services, fleet.definition, first, "not this one")
+    acting.cancel(fleet.services, fleet.definition, first, "not this one")
     assert fleet.states() == [TicketState.DONE, TicketState.QUEUED, TicketState.QUEUED]
     fleet.work()
     assert log == ["b", "c"]
@@ -385,7 +385,7 @@ def test_a_waiting_one_can_be_cancelled() -> None:
     fleet.deliver_to(first)
     fleet.deliver_to(second)
     assert fleet.waits(second)
-    lifecycle.cancel(fleet.services, fleet.definition, second, "")
+    acting.cancel(fleet.services, fleet.definition, second, "")
     assert fleet.status_of(second) is Status.CANCELLED
     fleet.work()
     assert log == ["a", "a"]
@@ -637,8 +637,8 @@ def test_a_composed_child_with_another_key_stands_in_its_line(where: str) -> Non
 
     fleet = Line(Parent)
     fleet.others = (child,)
-    other = lifecycle.enqueue(
-        fleet.services, child.__reactor__, child.__reactor__.contract.validate({"name": "a"}), lifecycle.Call()
+    other = starting.enqueue(
+        fleet.services, child.__reactor__, child.__reactor__.contract.validate({"name": "a"}), starting.Call()
     ).execution_id
     fleet.deliver_to(other)  # type: ignore[arg-type]
     if where == "caller":
@@ -801,7 +801,7 @@ def test_a_turn_that_comes_between_the_look_of_a_park_and_its_commit_is_seen_by_
         return at_once
 
     services = replace(fleet.services, deliveries=cast(Any, Port(real, park=park)))
-    lifecycle.deliver(services, fleet.find, second)
+    delivering.deliver(services, fleet.find, second)
     fleet.work()
     assert log == ["b"]
 
@@ -838,7 +838,7 @@ def test_who_has_lost_its_lease_draws_no_number() -> None:
 
     stores = replace(fleet.services.coordination, turns=cast(Any, Port(fleet.turns, turn=turn)))
     frozen = replace(fleet.services, coordination=stores)
-    assert isinstance(lifecycle.deliver(frozen, fleet.find, first), Dispatched)
+    assert isinstance(delivering.deliver(frozen, fleet.find, first), Dispatched)
     assert log == ["before a", "post a", "after a"]
     assert fleet.tidy()
 

@@ -27,7 +27,7 @@ from django_reactor import (
     step,
 )
 from django_reactor.core.statuses import Relation, Status, Stop
-from django_reactor.engine import crash_points, lifecycle
+from django_reactor.engine import acting, crash_points, delivering
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.engine.execution_ports import LeaseLost
 from django_reactor.engine.services import Limits
@@ -178,7 +178,7 @@ def test_a_unit_that_ends_while_its_parent_parks_is_not_missed() -> None:
 
         def park(self, lease: Any, release: Any, has_come: Any) -> bool:
             unit = UUID(release.waiting_for.removeprefix("unit:"))
-            assert lifecycle.deliver(replace(fleet.services, deliveries=real), fleet.find, unit) is not None
+            assert delivering.deliver(replace(fleet.services, deliveries=real), fleet.find, unit) is not None
             return real.park(lease, release, has_come)
 
     fleet.services = replace(fleet.services, deliveries=EndsMeanwhile())
@@ -297,7 +297,7 @@ def test_an_async_step_compensates_itself_once_and_cannot_be_undone() -> None:
     fleet.work()
     assert effects == ["tried", "tried", "tidied after no"]
     with pytest.raises(InvalidTransition, match="async_step"):
-        lifecycle.undo(fleet.services, fleet.definition, fleet.unit("unit").id, "")
+        acting.undo(fleet.services, fleet.definition, fleet.unit("unit").id, "")
 
 
 class Child(Reactor[Any]):
@@ -424,7 +424,7 @@ def test_a_retry_of_a_failed_unit_runs_that_step_and_nothing_else_of_its_parent(
     fleet.work()
     unit = fleet.unit("mail").id
     rows = set(fleet.store.rows)
-    lifecycle.retry(fleet.services, fleet.definition, unit)
+    acting.retry(fleet.services, fleet.definition, unit)
     assert set(fleet.store.rows) == rows
     assert {entry.step for entry in fleet.store.entries[unit]} == {"mail", ""}
     assert fleet.unit("mail").status is Status.FAILED
@@ -437,7 +437,7 @@ def test_a_unit_whose_step_is_declared_no_more_is_not_retried() -> None:
     steps = tuple(each for each in fleet.definition.plan.steps if each.name != "mail")
     without = replace(fleet.definition, plan=replace(fleet.definition.plan, steps=steps))
     with pytest.raises(InvalidTransition, match="declared no more"):
-        lifecycle.retry(fleet.services, without, fleet.unit("mail").id)
+        acting.retry(fleet.services, without, fleet.unit("mail").id)
 
 
 class CutOff(Reactor[Any]):
