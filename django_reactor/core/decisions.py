@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from uuid import UUID
 
-from django_reactor.core.history import UNDO, Child, Dispatch, FailedStep, History, Standing
+from django_reactor.core.history import UNDO, History
+from django_reactor.core.past import Child, Dispatch, FailedStep, Standing
 from django_reactor.core.plan import Kind, Plan, PlanStep
 from django_reactor.core.statuses import Action, Status, Stop
 from django_reactor.core.waits import Wait, WaitState

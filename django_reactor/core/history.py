@@ -4,7 +4,7 @@
 2. A failure opens a rollback. `compensate` and `undo` entries take things off; what fails is listed and stays listed
    until a later `undo()` or `retry()` tries it again.
 3. `retry` closes the rollback. What was listed is mended first (its undo runs again); then every result that was
-   undone, or rests on one that was, is forgotten, and the frontier is made anew.
+   undone, or rests on one that was, is forgotten, and what is ready is found anew.
 4. A composed child is a part of what its step has done. It is opened by a `dispatch` entry that says `undoable`, and
    closed by the step's `run` entry. A child that failed has rolled itself back; what it could not undo is listed here
    too, under its step. The elements of a map are one child of this kind; a map that failed stays open until they are
@@ -12,124 +12,28 @@
 5. An `admit` entry says that coordination has let the execution in, or the next attempt of a step; or that it has not,
    and the execution is halted or has failed by that.
 6. A `pause` entry says that an interrupt was asked, a `resume` entry how it went on. A retry of what failed asks again.
-7. The frontier is a heap of the positions of steps whose dependencies all stand: taking the next ready step costs the
-   logarithm of how many are ready, not the length of the plan.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from heapq import heapify, heappop, heappush
-from typing import Any
-from uuid import UUID
+from collections.abc import Container, Iterable
+from dataclasses import replace
 
 from django_reactor.core.entries import Entry
-from django_reactor.core.plan import Kind, Plan, PlanStep
+from django_reactor.core.frontier import Frontier
+from django_reactor.core.past import Child, Dispatch, FailedStep, Standing
+from django_reactor.core.plan import Plan, PlanStep
 from django_reactor.core.statuses import Action, EntryOutcome
 
-__all__ = ["Cause", "Child", "Dispatch", "FailedStep", "History", "Standing", "fold"]
+__all__ = ["FAILURE", "UNDO", "Cause", "History", "fold"]
 
 FAILURE, UNDO = "failure", "undo"
 AT_WORK = frozenset({Action.RUN, Action.COMPENSATE, Action.UNDO, Action.DISPATCH, Action.PAUSE, Action.RESUME})
 """Entries that tell of user code."""
 Cause = str
 """Why a rollback runs: FAILURE of a step, or UNDO that was asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A result that holds. `run_number` is part of the idempotency key that the body had."""
-
-    step: str
-    seq: int
-    value: str | None
-    arguments: str | None
-    skipped: bool
-    undoable: bool
-    run_number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatch:
-    """A unit that was started, when, and the id of its execution."""
-
-    step: str
-    unit: UUID
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
-    """A composed child, or a map, that was opened: the id of its execution, or of the map's row, and how often it was
-    rolled back from here."""
-
-    step: str
-    execution: UUID
-    undos: int = 0
-    is_map: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedStep:
-    """The step whose failure, or cutting off, is to be compensated."""
-
-    step: str
-    error: Mapping[str, Any]
-    began: bool
-    attempt: int
-    arguments: str | None
-    run_number: int
-    cut_off: bool = False
-    listed: bool = False
-    """Its compensation failed before and is owed, even if it is declared no more."""
-
-
-@dataclass(slots=True)
-class Frontier:
-    """The steps that could run next."""
-
-    plan: Plan
-    _missing: dict[str, int] = field(default_factory=dict)
-    _heap: list[tuple[bool, int]] = field(default_factory=list)
-
-    def begin(self) -> None:
-        """Nothing is done yet."""
-        self._missing = dict(self.plan.awaited)
-        self._heap = [self._rank(step) for step in self.plan.independent]
-        heapify(self._heap)
-
-    def reset(self, done: Set[str]) -> None:
-        self._missing = {s.name: len(s.dependencies - done) for s in self.plan.steps}
-        self._heap = [self._rank(s) for s in self.plan.steps if not self._missing[s.name] and s.name not in done]
-        heapify(self._heap)
-
-    def done(self, name: str) -> None:
-        for dependent in self.plan.dependents.get(name, ()):
-            self._missing[dependent.name] -= 1
-            if not self._missing[dependent.name]:
-                heappush(self._heap, self._rank(dependent))
-
-    def first(self, done: Container[str]) -> PlanStep | None:
-        """The first ready step in declaration order; interrupts only when nothing else is ready."""
-        while self._heap:
-            step = self.plan.steps[self._heap[0][1]]
-            if step.name not in done:
-                return step
-            heappop(self._heap)
-        return None
-
-    def all(self, done: Container[str]) -> list[PlanStep]:
-        """Every ready step, in the same order."""
-        ready = (self.plan.steps[position] for _, position in sorted(self._heap))
-        return [step for step in ready if step.name not in done]
-
-    @staticmethod
-    def _rank(step: PlanStep) -> tuple[bool, int]:
-        return step.kind is Kind.INTERRUPT, step.position
 
 
 class History:
@@ -294,31 +198,18 @@ class History:
         self._undone.pop(name, None)
         self._forgotten.discard(name)
         self.open.pop(name, None)
-        skipped = entry.outcome is EntryOutcome.SKIPPED
-        self.standing[name] = Standing(
-            step=name,
-            seq=entry.seq,
-            value=entry.value,
-            arguments=entry.arguments,
-            skipped=skipped,
-            undoable=entry.undoable and not skipped,
-            run_number=self.rolled_back[name],
-        )
-        if entry.undoable and not skipped:
+        result = self.standing[name] = Standing.of(entry, self.rolled_back[name])
+        if result.undoable:
             self.undo_stack.append(name)
         self._frontier.done(name)
 
     def _dispatch(self, entry: Entry) -> None:
-        assert entry.value is not None  # the unit's id
         self._forgotten.discard(entry.step)
-        self.dispatched[entry.step] = Dispatch(step=entry.step, unit=UUID(entry.value), at=entry.finished_at)
+        self.dispatched[entry.step] = Dispatch.of(entry)
         self._frontier.done(entry.step)
 
     def _open(self, entry: Entry) -> None:
-        assert entry.value is not None  # the child's id
-        kind, _, opened = entry.value.rpartition(":")
-        child = Child(step=entry.step, execution=UUID(opened), is_map=kind == "map")
-        self.children[entry.step] = self.open[entry.step] = child
+        self.children[entry.step] = self.open[entry.step] = Child.of(entry)
 
     def _fail(self, entry: Entry) -> None:
         self.failed = self._failed(entry)
@@ -340,17 +231,7 @@ class History:
             del self.children[entry.step]
 
     def _failed(self, entry: Entry, *, cut_off: bool = False) -> FailedStep:
-        error = entry.error or {}
-        failed = FailedStep(
-            step=entry.step,
-            error=error,
-            began=cut_off or bool(error.get("began", True)),
-            attempt=entry.attempt,
-            arguments=entry.arguments,
-            run_number=self.rolled_back[entry.step],
-            cut_off=cut_off,
-        )
-        self._failed_steps[entry.step] = failed
+        failed = self._failed_steps[entry.step] = FailedStep.of(entry, self.rolled_back[entry.step], cut_off=cut_off)
         return failed
 
     def _begin(self, entry: Entry, *, cut_off: bool = False) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 
 from django_reactor.core.decisions import AwaitMap, AwaitUnit, Decision, Pause
 from django_reactor.core.entries import Entry
-from django_reactor.core.history import Dispatch
+from django_reactor.core.past import Dispatch
 from django_reactor.core.statuses import Status
 from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.recording import next_decision, reconsider, record, release_of

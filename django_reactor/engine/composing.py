@@ -16,8 +16,9 @@ from typing import Any
 from django_reactor.core import registry
 from django_reactor.core.decisions import Decision
 from django_reactor.core.entries import Entry
-from django_reactor.core.history import Child, History, fold
+from django_reactor.core.history import History, fold
 from django_reactor.core.outcomes import Failed, Snoozed, Succeeded
+from django_reactor.core.past import Child
 from django_reactor.core.plan import Definition, PlanStep
 from django_reactor.core.statuses import ENDS, FORWARD, Action, Relation, Status
 from django_reactor.core.targets import resolve_target

@@ -20,7 +20,8 @@ from typing import Any
 from django_reactor.core import registry
 from django_reactor.core.decisions import AwaitMap, Decision
 from django_reactor.core.entries import Entry
-from django_reactor.core.history import Child, fold
+from django_reactor.core.history import fold
+from django_reactor.core.past import Child
 from django_reactor.core.plan import Definition, PlanStep
 from django_reactor.core.statuses import ENDS, FORWARD, GIVEN_UP, Action, MapState, Status, Stop
 from django_reactor.core.targets import definition_of_target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_reactor.core.decisions import Pause
-from django_reactor.core.history import Child
+from django_reactor.core.past import Child
 from django_reactor.engine.composing import loaded_part
 from django_reactor.engine.maps import current_element
 from django_reactor.engine.recording import next_decision

@@ -8,8 +8,8 @@ from typing import Any
 
 from django_reactor.core.decisions import Compensate, Decision, Undo
 from django_reactor.core.entries import Entry
-from django_reactor.core.history import FailedStep
 from django_reactor.core.outcomes import Failed, Halted, Outcome, SkippedOver, Snoozed, Succeeded
+from django_reactor.core.past import FailedStep
 from django_reactor.core.plan import PlanStep
 from django_reactor.core.run import begin
 from django_reactor.core.statuses import Action, EntryOutcome

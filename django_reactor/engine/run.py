@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_reactor.core.decisions import Decision
-from django_reactor.core.history import History, Standing, fold
+from django_reactor.core.history import History, fold
+from django_reactor.core.past import Standing
 from django_reactor.core.plan import Definition
 from django_reactor.core.redaction import Redactor
 from django_reactor.core.statuses import Relation, Status
