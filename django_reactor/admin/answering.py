@@ -17,7 +17,7 @@ from django.contrib import messages
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_reactor import api
+from django_reactor import actions
 from django_reactor.admin.known import definition_of
 from django_reactor.admin.performing import Answer, Log
 from django_reactor.admin.redactors import redactor_of
@@ -101,7 +101,7 @@ def answer(wait: Wait, text: str, log: Log) -> Answer | Typed:
     execution = wait.execution
     log(execution, gettext("Answered interrupt %(step)s.") % {"step": wait.step})
     try:
-        api.resume(execution.pk, payload, wait.step, in_background=True)
+        actions.resume(execution.pk, payload, wait.step, in_background=True)
     except InputError as invalid:
         errors = {"" if name == "__all__" else name: texts for name, texts in invalid.field_errors.items()}
         return Typed(wait=wait.pk, text=text, errors=errors)

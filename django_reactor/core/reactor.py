@@ -21,9 +21,9 @@ from django_reactor.core.registry import register
 from django_reactor.core.run import Run, begin
 from django_reactor.core.run_type import RunType
 from django_reactor.core.signatures import method_parameters
-from django_reactor.exceptions import DefinitionError
+from django_reactor.exceptions import ConfigurationError, DefinitionError
 
-__all__ = ["ReactorBase", "ReactorType", "new_run"]
+__all__ = ["ReactorBase", "ReactorType", "definition_of", "new_run"]
 
 T = TypeVar("T")
 
@@ -160,6 +160,14 @@ class ReactorBase(Run, Generic[T], metaclass=ReactorType):
     __slots__ = ()
 
     __reactor__: ClassVar[Definition | None]
+
+
+def definition_of(reactor: type) -> Definition:
+    """Of a reactor that can run; `ConfigurationError` for an abstract one."""
+    definition = getattr(reactor, "__reactor__", None)
+    if not isinstance(definition, Definition):
+        raise ConfigurationError(f"{reactor.__qualname__} is abstract: run a reactor that derives from it")
+    return definition
 
 
 def new_run(cls: type[Any], inputs: Mapping[str, Any], context: Any) -> Any:

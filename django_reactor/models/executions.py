@@ -13,6 +13,7 @@ from django_reactor.core.naming import MAX_LENGTH
 from django_reactor.core.statuses import Action, EntryOutcome, Relation, Status, Stop
 from django_reactor.journal.fields import JSONTextField, PartialIndex
 from django_reactor.models.choices import choices
+from django_reactor.threads import in_thread
 
 if TYPE_CHECKING:
     from django_reactor.results import Result
@@ -118,21 +119,21 @@ class Execution(models.Model):
     def result(self) -> Result[Any]:
         """What `run` returned, or would return now: `Dispatched` while it runs. Raises `Gone` if the value refers to
         a model instance that does not exist any more."""
-        from django_reactor import api
+        from django_reactor import actions
 
-        return api.result_of(self.pk)
+        return actions.result_of(self.pk)
 
     async def aresult(self) -> Result[Any]:
-        from django_reactor import api
+        from django_reactor import actions
 
-        return await api.in_thread(api.result_of, self.pk)
+        return await in_thread(actions.result_of, self.pk)
 
     @property
     def results(self) -> Mapping[str, Any]:
         """The results that stand, by stored name, read-only; a value is decoded when it is asked for."""
-        from django_reactor import api
+        from django_reactor import actions
 
-        return api.results_of(self.pk)
+        return actions.results_of(self.pk)
 
     def trace(self) -> Sequence[JournalEntry]:
         """Everything that happened, in order."""
@@ -143,37 +144,37 @@ class Execution(models.Model):
 
         Raises `InvalidTransition` if it has ended otherwise; does nothing if it is cancelled already.
         """
-        from django_reactor import api
+        from django_reactor import actions
 
-        api.cancel(self.pk, reason)
+        actions.cancel(self.pk, reason)
 
     async def acancel(self, reason: str = "") -> None:
-        from django_reactor import api
+        from django_reactor import actions
 
-        await api.in_thread(api.cancel, self.pk, reason)
+        await in_thread(actions.cancel, self.pk, reason)
 
     def undo(self, reason: str = "") -> Result[Any]:
         """Undo what was done, newest first, here. Raises `InvalidTransition` unless it is completed, halted,
         cancelled, aborted, paused, or failed with rollback failures (which are tried again)."""
-        from django_reactor import api
+        from django_reactor import actions
 
-        return api.undo(self.pk, reason)
+        return actions.undo(self.pk, reason)
 
     async def aundo(self, reason: str = "") -> Result[Any]:
-        from django_reactor import api
+        from django_reactor import actions
 
-        return await api.in_thread(api.undo, self.pk, reason)
+        return await in_thread(actions.undo, self.pk, reason)
 
     def retry(self) -> Result[Any]:
         """Run a failed or aborted execution again in place, here, keeping the results that still hold."""
-        from django_reactor import api
+        from django_reactor import actions
 
-        return api.retry(self.pk)
+        return actions.retry(self.pk)
 
     async def aretry(self) -> Result[Any]:
-        from django_reactor import api
+        from django_reactor import actions
 
-        return await api.in_thread(api.retry, self.pk)
+        return await in_thread(actions.retry, self.pk)
 
     def resume(self, payload: Any, step: str | None = None) -> Result[Any]:
         """Answer the open interrupt; with several open ones, or before it asks, the one of this step. The payload is
@@ -183,26 +184,26 @@ class Execution(models.Model):
         Exactly one answer is accepted: `AlreadyResumed` or `InterruptTimedOut` for any other, and `InvalidTransition`
         where the status forbids it.
         """
-        from django_reactor import api
+        from django_reactor import actions
 
-        return api.resume(self.pk, payload, step)
+        return actions.resume(self.pk, payload, step)
 
     async def aresume(self, payload: Any, step: str | None = None) -> Result[Any]:
-        from django_reactor import api
+        from django_reactor import actions
 
-        return await api.in_thread(api.resume, self.pk, payload, step)
+        return await in_thread(actions.resume, self.pk, payload, step)
 
     def join(self, timeout: float | None = None) -> Result[Any]:
         """Wait in this thread until it has ended or paused, at most `timeout` seconds (None: for ever), and return
         its result; raises `WaitTimeout`."""
-        from django_reactor import api
+        from django_reactor import actions
 
-        return api.join(self.pk, timeout)
+        return actions.join(self.pk, timeout)
 
     async def ajoin(self, timeout: float | None = None) -> Result[Any]:
-        from django_reactor import api
+        from django_reactor import actions
 
-        return await api.ajoin(self.pk, timeout)
+        return await actions.ajoin(self.pk, timeout)
 
 
 class JournalEntry(models.Model):

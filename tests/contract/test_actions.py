@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from django_reactor import Dispatched, Reactor, api, interrupt, step, sweeper
+from django_reactor import Dispatched, Reactor, actions, interrupt, step, sweeper
 from django_reactor.core.statuses import FORWARD, HELD, Status, Stop
 from django_reactor.exceptions import AlreadyResumed, ExecutionNotFound, InputError, InvalidTransition
 from django_reactor.models import Execution, JournalEntry, Wait
@@ -128,7 +128,7 @@ def test_with_a_stop_pending_a_cancel_is_repeated_and_nothing_else_is_allowed(or
 @pytest.mark.parametrize("action", ["undo", "retry", "cancel", "deliver", "resume"])
 def test_an_unknown_execution_is_not_acted_on(orm: Orm, action: str) -> None:
     with pytest.raises(ExecutionNotFound):
-        getattr(api, action)(uuid4(), *(["payload"] if action == "resume" else []))
+        getattr(actions, action)(uuid4(), *(["payload"] if action == "resume" else []))
 
 
 class Asked(Reactor):
@@ -208,5 +208,5 @@ def test_each_status_lets_a_wait_time_out_or_not(orm: Orm, paused: Execution, st
 def test_a_delivery_runs_only_what_is_due(orm: Orm, execution: Execution, status: Status) -> None:
     put(orm, execution.pk, status)
     before = stored()
-    assert api.deliver(execution.pk) is None
+    assert actions.deliver(execution.pk) is None
     assert stored() == before

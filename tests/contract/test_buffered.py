@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from django_reactor import Failure, Reactor, Success, api, step
+from django_reactor import Failure, Reactor, Success, actions, step
 from django_reactor.core.statuses import FORWARD, HELD, Action, EntryOutcome, Status, Stop
 from django_reactor.engine.buffered import BufferedJournal
 from django_reactor.engine.execution_ports import LeaseLost, Refused
@@ -191,7 +191,7 @@ def test_a_run_is_stored_as_one_of_the_usual_kind_would_be(orm: Orm) -> None:
     execution = Execution.objects.get()
     assert execution.result() == Success("charged", execution_id=execution.pk)
     assert journal_of(execution) == [("reserve", "run"), ("charge", "run")]
-    api.undo(execution.pk)
+    actions.undo(execution.pk)
     execution.refresh_from_db()
     assert execution.status == Status.UNDONE
 
@@ -224,7 +224,7 @@ def test_a_run_whose_lease_was_taken_writes_nothing_more(orm: Orm) -> None:
     def take_over() -> None:
         execution = Execution.objects.get()
         orm.change(execution.pk, lease_expires_at=orm.now() - HOUR)
-        assert isinstance(api.deliver(execution.pk), Success)
+        assert isinstance(actions.deliver(execution.pk), Success)
 
     _during[:] = [take_over]
     result: Any = AtExit.using(idempotency_key="17").run()

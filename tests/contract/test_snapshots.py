@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from django.db import OperationalError, transaction
 
-from django_reactor import Failure, Reactor, Success, api, interrupt, map_step, step
+from django_reactor import Failure, Reactor, Success, actions, interrupt, map_step, step
 from django_reactor.core.statuses import Status
 from django_reactor.engine.records import NewExecution
 from django_reactor.exceptions import InvalidTransition
@@ -122,8 +122,8 @@ def status_of(execution_id: UUID) -> Status:
 def test_what_completed_behind_the_snapshot_is_undone(waiting: NewExecution) -> None:
     with transaction.atomic():
         take_a_snapshot()
-        assert isinstance(elsewhere(api.deliver, waiting.id), Success)
-        api.undo(waiting.id)
+        assert isinstance(elsewhere(actions.deliver, waiting.id), Success)
+        actions.undo(waiting.id)
     assert status_of(waiting.id) is Status.UNDONE
     assert _ran == Counter(["reserve", "charge", "undo charged", "undo reserved"])
 
@@ -132,9 +132,9 @@ def test_what_failed_behind_the_snapshot_is_retried(waiting: NewExecution) -> No
     _may_succeed.clear()
     with transaction.atomic():
         take_a_snapshot()
-        assert isinstance(elsewhere(api.deliver, waiting.id), Failure)
+        assert isinstance(elsewhere(actions.deliver, waiting.id), Failure)
         _may_succeed.append(True)
-        assert api.retry(waiting.id) == Success("charged", execution_id=waiting.id)
+        assert actions.retry(waiting.id) == Success("charged", execution_id=waiting.id)
     assert status_of(waiting.id) is Status.COMPLETED
     assert _ran == Counter(["reserve", "charge", "undo reserved", "reserve", "charge"])
     seqs = JournalEntry.objects.order_by("seq").values_list("seq", flat=True)
@@ -151,23 +151,23 @@ def test_what_was_begun_behind_the_snapshot_is_continued(orm: Orm, waiting: NewE
     with transaction.atomic():
         take_a_snapshot()
         elsewhere(append)
-        assert isinstance(api.deliver(waiting.id), Success)
+        assert isinstance(actions.deliver(waiting.id), Success)
     assert _ran == Counter(["charge"])
 
 
 def test_what_ended_behind_the_snapshot_cannot_be_cancelled_and_says_as_what(waiting: NewExecution) -> None:
     with transaction.atomic():
         take_a_snapshot()
-        elsewhere(api.deliver, waiting.id)
+        elsewhere(actions.deliver, waiting.id)
         with pytest.raises(InvalidTransition, match="it is completed"):
-            api.cancel(waiting.id)
+            actions.cancel(waiting.id)
 
 
 def test_what_was_started_behind_the_snapshot_can_be_acted_on() -> None:
     with transaction.atomic():
         take_a_snapshot()
         execution_id = elsewhere(Snapshot.run).execution_id
-        api.undo(execution_id)
+        actions.undo(execution_id)
     assert status_of(execution_id) is Status.UNDONE
 
 
@@ -185,8 +185,8 @@ def test_what_an_element_did_behind_the_snapshot_counts_in_its_map() -> None:
     assert root is not None
     with transaction.atomic():
         take_a_snapshot()
-        elsewhere(api.resume, root, "first")
-        results: Any = api.resume(root, "second").unwrap()
+        elsewhere(actions.resume, root, "first")
+        results: Any = actions.resume(root, "second").unwrap()
         assert list(results.values()) == ["first", "second"]
         assert (len(results.successes), results.summary()["succeeded"]) == (2, 2)
     assert cast(Any, MapRun.objects.get(execution=root).summary)["succeeded"] == 2
@@ -197,8 +197,8 @@ def test_what_an_element_did_behind_the_snapshot_is_undone_with_its_map() -> Non
     assert root is not None
     with transaction.atomic():
         take_a_snapshot()
-        elsewhere(api.resume, root, "first")
-        api.undo(root)
+        elsewhere(actions.resume, root, "first")
+        actions.undo(root)
     assert status_of(root) is Status.UNDONE
     assert _ran == Counter(["undo first"])
 
@@ -212,14 +212,14 @@ def test_a_stricter_isolation_on_postgres_is_the_callers_error(waiting: NewExecu
     def in_one_transaction() -> None:
         with transaction.atomic():
             take_a_snapshot()
-            elsewhere(api.undo, waiting.id)
-            api.undo(waiting.id)
+            elsewhere(actions.undo, waiting.id)
+            actions.undo(waiting.id)
 
-    api.deliver(waiting.id)
+    actions.deliver(waiting.id)
     with default_connection_with(isolation_level=IsolationLevel.REPEATABLE_READ):
         with pytest.raises(OperationalError, match="could not serialize access"):
             in_one_transaction()
         with transaction.atomic(), pytest.raises(InvalidTransition, match="it is undone"):
-            api.undo(waiting.id)
+            actions.undo(waiting.id)
     assert status_of(waiting.id) is Status.UNDONE
     assert _ran["undo charged"] == 1

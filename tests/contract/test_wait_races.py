@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 
 from django_reactor import Failure, Paused, Reactor, Success, interrupt, step
-from django_reactor.api import definition_of
+from django_reactor.core.reactor import definition_of
 from django_reactor.core.statuses import Status
 from django_reactor.core.waits import WaitState
 from django_reactor.engine import starting
@@ -228,11 +228,11 @@ def test_a_cancel_between_question_and_pause_is_obeyed(orm: Orm) -> None:
 
 def test_a_runner_that_lost_its_lease_neither_asks_nor_pauses(orm: Orm) -> None:
     def take_over() -> None:
-        from django_reactor import api
+        from django_reactor import actions
         from tests.contract.stores import HOUR
 
         orm.change(Execution.objects.get().pk, lease_expires_at=orm.now() - HOUR)
-        assert isinstance(api.deliver(Execution.objects.get().pk), Paused)
+        assert isinstance(actions.deliver(Execution.objects.get().pk), Paused)
 
     for at in ("open", "pause"):
         result = run_with(at, take_over)
@@ -290,7 +290,7 @@ class TestBehindASnapshot:
 
     def test_an_early_answer_is_found(self) -> None:
         """By a run in the transaction that began before it came."""
-        from django_reactor import api
+        from django_reactor import actions
 
         execution_id = Asks.using(run_after=3600).enqueue().execution_id
         assert execution_id is not None
@@ -298,7 +298,7 @@ class TestBehindASnapshot:
             take_a_snapshot()
             elsewhere(lambda: Execution(pk=execution_id).resume("early", step="ask"))
             Execution.objects.filter(pk=execution_id).update(wake_at=Orm().now())
-            assert api.deliver(execution_id) == Success("after early", execution_id=execution_id)
+            assert actions.deliver(execution_id) == Success("after early", execution_id=execution_id)
 
     def test_an_invalid_answer_is_counted_and_the_last_one_counts_those_behind_it(self) -> None:
         paused = Asks.run()

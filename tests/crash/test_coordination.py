@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.test import override_settings
 
-from django_reactor import Success, api, runtime
+from django_reactor import Success, actions, runtime
 from django_reactor.core.statuses import Status
 from django_reactor.engine.coordination_ports import HoldKind, Wanted
 from django_reactor.engine.crash_points import CrashPoint
@@ -66,7 +66,7 @@ def counted() -> dict[str, int]:
 
 def completes(execution_id: UUID, ran_again: Counter[str]) -> None:
     expire(execution_id)
-    assert isinstance(api.deliver(execution_id), Success)
+    assert isinstance(actions.deliver(execution_id), Success)
     execution = only_execution()
     assert is_at_rest(execution, Status.COMPLETED)
     assert effects() == ALL + ran_again

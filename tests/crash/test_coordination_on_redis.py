@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_reactor import Success, api, runtime
+from django_reactor import Success, actions, runtime
 from django_reactor.core.statuses import Status
 from django_reactor.engine.coordination_ports import HoldKind
 from django_reactor.engine.crash_points import CrashPoint
@@ -77,7 +77,7 @@ def test_on_the_way(on_redis: Processes, store: RedisStore, point: CrashPoint, c
     assert is_held(store, "guarded")
     execution_id = only_execution().pk
     expire(execution_id)
-    assert isinstance(api.deliver(execution_id), Success)
+    assert isinstance(actions.deliver(execution_id), Success)
     assert effects() == ALL + Counter(filter(None, [ran_again]))
     assert not is_held(store, "guarded")
     assert not is_held(store, "charging")

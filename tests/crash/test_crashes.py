@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from django_reactor import Dispatched, Failure, Success, api
+from django_reactor import Dispatched, Failure, Success, actions
 from django_reactor.core.statuses import Action, Status
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.models import Execution
@@ -47,7 +47,7 @@ def recovered(execution_id: UUID) -> Result[Any] | None:
     """As the sweeper would, once the lease has expired."""
     if Execution.objects.filter(pk=execution_id, lease_token__isnull=False).exists():
         expire(execution_id)
-    return api.deliver(execution_id)
+    return actions.deliver(execution_id)
 
 
 def journal(execution: Execution) -> Journal:
@@ -112,7 +112,7 @@ def test_a_run_passes_no_other_point_forward(processes: Processes) -> None:
 def test_a_live_lease_keeps_others_away_from_a_killed_run(processes: Processes) -> None:
     processes.run(Places, crash_at=(BODY, 2))
     execution = only_execution()
-    assert api.deliver(execution.pk) is None
+    assert actions.deliver(execution.pk) is None
     assert effects() == Counter(["reserve", "book", "charge"])
 
 
@@ -246,7 +246,7 @@ def test_a_retry_that_was_killed_completes(processes: Processes, point: Point, r
 def test_a_retry_that_mends_an_undo_and_was_killed_goes_on_mending(processes: Processes) -> None:
     execution_id = Refuses.run().execution_id
     assert execution_id is not None
-    assert isinstance(api.undo(execution_id), Failure)
+    assert isinstance(actions.undo(execution_id), Failure)
     allow("undo")
     assert processes.act("retry", execution_id, crash_at=(UNDONE, 1)).was_killed
     execution = only_execution()

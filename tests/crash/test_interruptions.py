@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from django_reactor import Reactor, Success, step
-from django_reactor.api import definition_of
 from django_reactor.core.options import Retry
+from django_reactor.core.reactor import definition_of
 from django_reactor.core.statuses import Status
 from django_reactor.engine import starting
 from django_reactor.models import Execution

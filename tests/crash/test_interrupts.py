@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from django_reactor import Dispatched, Failure, Paused, Reactor, Success, api, sweeper
+from django_reactor import Dispatched, Failure, Paused, Reactor, Success, actions, sweeper
 from django_reactor.core.statuses import Relation, Status
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.exceptions import AlreadyResumed, InvalidTransition
@@ -113,7 +113,7 @@ def test_the_last_invalid_answer_rolls_back_whoever_dies_meanwhile(processes: Pr
     with pytest.raises((AlreadyResumed, InvalidTransition)):
         root().resume(7)
     expire(root().pk)
-    assert isinstance(api.deliver(root().pk), Failure)
+    assert isinstance(actions.deliver(root().pk), Failure)
     assert root().status == Status.FAILED
     assert once_more(before, Counter(["undo reserved"])).total() <= (point is CrashPoint.ROLLBACK_BODY_DONE)
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import Error
 from django.test import override_settings
 
-from django_reactor import Reactor, api, step
+from django_reactor import Reactor, actions, step
 from django_reactor.core.statuses import Status
 from django_reactor.models import Execution
 from tests.contract.committed import PATIENCE, another_session
@@ -76,7 +76,7 @@ def _messages_are_left_to_the_test() -> Iterator[None]:
 
 def deliver(execution_id: UUID) -> None:
     with another_session() as worker:
-        worker(lambda: api.deliver(execution_id)).result(PATIENCE)
+        worker(lambda: actions.deliver(execution_id)).result(PATIENCE)
 
 
 @pytest.mark.parametrize("effect", [*FORWARD, *BACK])

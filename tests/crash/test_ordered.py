@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from django.test import override_settings
 
-from django_reactor import api, coordination
+from django_reactor import actions, coordination
 from django_reactor.core.statuses import Status
 from django_reactor.engine.coordination_ports import TicketState
 from django_reactor.engine.crash_points import CrashPoint
@@ -58,7 +58,7 @@ def recover() -> None:
         recovery().sweep()
         assert Outbox.sent, "nobody would ever go on"
         while Outbox.sent:
-            api.deliver(UUID(Outbox.sent.pop(0)))
+            actions.deliver(UUID(Outbox.sent.pop(0)))
 
 
 def ran_in_order() -> list[UUID]:
@@ -96,7 +96,7 @@ def test_a_caller_that_is_killed_keeps_its_turn_until_a_worker_goes_on(
     assert processes.run(Queued, crash_at=point).was_killed
     first = Execution.objects.get().pk
     (second,) = queued(1)
-    api.deliver(second)
+    actions.deliver(second)
     assert Execution.objects.get(pk=second).waiting_for
     recover()
     assert ran_in_order() == [first, second]

@@ -60,7 +60,7 @@ def carry_out(command: dict[str, Any]) -> None:
 
 
 def verb_of(command: dict[str, Any]) -> Any:
-    from django_reactor import api
+    from django_reactor import actions
     from django_reactor.engine.crash_points import CrashPoint, arm
     from tests.crash import map_reactors, reactors
 
@@ -72,7 +72,7 @@ def verb_of(command: dict[str, Any]) -> Any:
         return lambda: map_reactors.drive(getattr(map_reactors, command["on"]))
     if command["verb"] == "run":
         return getattr(reactors, command["on"]).run
-    return lambda: getattr(api, command["verb"])(UUID(command["on"]), *command["arguments"])
+    return lambda: getattr(actions, command["verb"])(UUID(command["on"]), *command["arguments"])
 
 
 if __name__ == "__main__":

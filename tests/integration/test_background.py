@@ -32,7 +32,7 @@ from django_reactor import (
     sweeper,
     worker,
 )
-from django_reactor.api import definition_of
+from django_reactor.core.reactor import definition_of
 from django_reactor.engine import delivering
 from django_reactor.exceptions import InputError
 from django_reactor.models import Execution

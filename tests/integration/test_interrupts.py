@@ -404,9 +404,9 @@ def test_of_many_answers_to_a_worker_exactly_one_is_accepted() -> None:
 
 
 def deliver(execution_id: UUID) -> Any:
-    from django_reactor import api
+    from django_reactor import actions
 
-    return api.deliver(execution_id)
+    return actions.deliver(execution_id)
 
 
 def test_an_answer_and_a_timeout_at_once_agree_on_one_of_them() -> None:

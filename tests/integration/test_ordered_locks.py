@@ -29,7 +29,7 @@ from django_reactor import (
     runtime,
     step,
 )
-from django_reactor.api import deliver
+from django_reactor.actions import deliver
 from django_reactor.coordination.database.turns import DatabaseTurns
 from django_reactor.core.statuses import Status
 from django_reactor.engine.coordination_ports import TicketState

@@ -25,8 +25,8 @@ from django_reactor import (
     snooze,
     step,
 )
-from django_reactor.api import definition_of
 from django_reactor.core.options import ONE_ATTEMPT
+from django_reactor.core.reactor import definition_of
 from django_reactor.core.statuses import Action, Relation, Status
 from django_reactor.engine import acting
 from django_reactor.engine.execution_ports import LeaseLost

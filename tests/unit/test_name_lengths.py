@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_reactor import Reactor, step
-from django_reactor.api import definition_of
 from django_reactor.core.naming import MAX_LENGTH
+from django_reactor.core.reactor import definition_of
 from django_reactor.exceptions import DefinitionError
 
 

@@ -1,0 +1,163 @@
+"""One call of a reactor: its options are checked, its inputs validated, and then it begins. What is refused before that
+stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from django_reactor.core.keys import render_key
+from django_reactor.core.options import Duration, seconds
+from django_reactor.core.plan import Definition, Kind
+from django_reactor.core.reactor import ReactorBase, definition_of
+from django_reactor.core.redaction import Redactor
+from django_reactor.core.targets import definition_of_target, resolve_target
+from django_reactor.engine import starting
+from django_reactor.engine.services import Services
+from django_reactor.exceptions import ConfigurationError, InputError, SerializationError
+from django_reactor.results import Failure, Result
+from django_reactor.runtime import services
+from django_reactor.threads import in_thread
+from django_reactor.validation import validated
+
+__all__ = ["Call"]
+
+T = TypeVar("T", default=Any)
+Starter = Callable[[Services, Definition, Mapping[str, Any], starting.Call], Result[Any]]
+
+BUILT = (Kind.STEP, Kind.MAP, Kind.ASYNC_STEP, Kind.ASYNC_REACTOR, Kind.COMPOSE, Kind.INTERRUPT)
+MAX_KEY_LENGTH = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A reactor with the options of one call; made by `Reactor.using`."""
+
+    reactor: type[ReactorBase[T]]
+    idempotency_key: str | None = None
+    tags: tuple[str, ...] = ()
+    queue_name: str | None = None
+    priority: int | None = None
+    run_after: Duration | datetime | None = None
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(tag, str) for tag in self.tags):
+            raise TypeError(f"tags must be strings; got {self.tags!r}")
+        if self.idempotency_key is not None:
+            _check_idempotency_key(self.idempotency_key)
+
+    def run(self, **inputs: Any) -> Result[T]:
+        definition = self._definition()
+        in_worker = definition.plan.background is not None and definition.plan.background.is_everything
+        if self.run_after is not None and not in_worker:
+            raise TypeError("run_after=… delays an enqueue(), and run() runs now")
+        begin_with = starting.enqueue if in_worker else starting.start
+        try:
+            return self._started(begin_with, definition, inputs)
+        except InputError as invalid:
+            return _refusal(definition, invalid, invalid.field_errors)
+        except SerializationError as error:
+            place, problem = _scrubbed(definition, inputs, error)
+        refused = SerializationError(place, problem)  # made here: no context leads back to an unredacted path
+        return _refusal(definition, refused, {place.partition(".")[2] or "__all__": [problem]})
+
+    async def arun(self, **inputs: Any) -> Result[T]:
+        return await in_thread(self.run, **inputs)
+
+    def enqueue(self, **inputs: Any) -> Result[T]:
+        definition = self._definition()
+        try:
+            return self._started(starting.enqueue, definition, inputs)
+        except SerializationError as error:
+            place, problem = _scrubbed(definition, inputs, error)
+        raise InputError(definition.label, {place.partition(".")[2] or "__all__": [problem]})
+
+    async def aenqueue(self, **inputs: Any) -> Result[T]:
+        return await in_thread(self.enqueue, **inputs)
+
+    def _definition(self) -> Definition:
+        definition = definition_of(self.reactor)
+        check_supported(definition)
+        return definition
+
+    def _started(self, begin_with: Starter, definition: Definition, inputs: Mapping[str, Any]) -> Result[T]:
+        values = validated(definition, inputs)
+        call = starting.Call(
+            idempotency_key=self._key(definition, values),
+            tags=self.tags,
+            queue_name=self.queue_name or definition.queue_name or _default_queue(),
+            priority=self.priority if self.priority is not None else definition.priority,
+            wake_in=_seconds_until(self.run_after),
+        )
+        return begin_with(services(), definition, values, call)
+
+    def _key(self, definition: Definition, values: Mapping[str, Any]) -> str | None:
+        if self.idempotency_key is not None or definition.idempotency_key is None:
+            return self.idempotency_key
+        key = render_key(definition.idempotency_key, values, f"{definition.label}.Meta.idempotency_key")
+        _check_idempotency_key(key)
+        return key
+
+
+def check_supported(definition: Definition, above: frozenset[str] = frozenset()) -> None:
+    """What can be declared but is not built yet is refused before anything is stored, and so is a target's label that
+    names nothing (`DefinitionError`). Composed children are looked at too; a reactor may compose itself."""
+    if definition.label in above:
+        return
+    for step in definition.plan.steps:
+        if step.kind not in BUILT:
+            raise _not_available(f"{definition.label}.{step.name}: a step of kind {step.kind}")
+        resolved = resolve_target(step)
+        if step.kind in (Kind.COMPOSE, Kind.MAP):
+            check_supported(definition_of_target(resolved.target), above | {definition.label})
+
+
+def _not_available(what: str) -> ConfigurationError:
+    return ConfigurationError(f"{what} can be declared, but this version of django_reactor cannot run it")
+
+
+def _check_idempotency_key(key: str) -> None:
+    if not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise InputError("idempotency_key", {"__all__": [f"must be a string of 1 to {MAX_KEY_LENGTH} characters"]})
+    if "\x00" in key or any(0xD800 <= ord(character) <= 0xDFFF for character in key):
+        problem = "must hold neither NUL nor lone surrogates: databases refuse them"
+        raise InputError("idempotency_key", {"__all__": [problem]})
+
+
+def _refusal(
+    definition: Definition, refused: InputError | SerializationError, field_errors: Mapping[str, Sequence[str]]
+) -> Failure:
+    kind = type(refused)
+    return Failure(
+        str(refused),
+        exception_class=f"{kind.__module__}.{kind.__qualname__}",
+        reactor=definition.label,
+        field_errors=field_errors,
+        retryable=False,
+        cause=refused,
+    )
+
+
+def _scrubbed(definition: Definition, inputs: Mapping[str, Any], error: SerializationError) -> tuple[str, str]:
+    redactor = Redactor.of(inputs[name] for name in definition.contract.redacted if name in inputs)
+    return redactor.scrub(error.path), redactor.scrub(error.problem)
+
+
+def _seconds_until(run_after: Duration | datetime | None) -> float:
+    if run_after is None:
+        return 0.0
+    if isinstance(run_after, datetime):
+        if run_after.tzinfo is None:
+            raise ValueError(f"run_after={run_after!r} must be aware: give it a time zone")
+        return max(0.0, (run_after - services().clock.now()).total_seconds())
+    return seconds(run_after, "run_after=…")
+
+
+def _default_queue() -> str:
+    from django_reactor.conf import settings
+
+    return settings.load().QUEUE_NAME
