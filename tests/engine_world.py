@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FunctionType, new_class
@@ -365,7 +365,10 @@ class ProcessTransactions:
     def in_callers_block(self) -> bool:
         return False
 
-    def reconnect(self) -> None:
+    def callers_blocks(self) -> Collection[str]:
+        return ()
+
+    def reconnect(self, but: Collection[str]) -> None:
         """There is no connection."""
 
     @contextmanager

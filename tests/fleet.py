@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -528,7 +528,10 @@ class Blocks:
     def in_callers_block(self) -> bool:
         return False
 
-    def reconnect(self) -> None:
+    def callers_blocks(self) -> Collection[str]:
+        return ()
+
+    def reconnect(self, but: Collection[str]) -> None:
         """There is no connection."""
 
     def after_commit(self, then: Callable[[], None]) -> None:

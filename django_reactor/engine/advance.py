@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from django_reactor.core.decisions import (
@@ -85,6 +85,7 @@ def advance(run: Run, before: Callable[[], None] = lambda: None) -> Result[Any]:
     """Of an owner. Its lease is given up, or lost, when this returns or raises; also in what is done `before`."""
     tenure = run.tenure
     tenure.may_be_kept = not run.services.transactions.in_callers_block()
+    blocks = run.services.transactions.callers_blocks()
     try:
         try:
             _prepare(run, before)
@@ -99,7 +100,7 @@ def advance(run: Run, before: Callable[[], None] = lambda: None) -> Result[Any]:
     except BaseException as error:
         if is_interruption(error):
             try:
-                _interrupted(run, error)
+                _interrupted(run, error, blocks)
             finally:
                 raise error
         raise
@@ -329,10 +330,10 @@ def _tell(run: Run) -> None:
     run.notice(f"execution_{run.status}")
 
 
-def _interrupted(run: Run, interruption: BaseException) -> None:
-    """Written from wherever it struck: nobody here knows whether a write that it met was carried out."""
-    if run.tenure.in_worker:
-        run.services.transactions.reconnect()
+def _interrupted(run: Run, interruption: BaseException, blocks: Collection[str]) -> None:
+    """Written from wherever it struck: nobody here knows whether a write that it met was carried out. `blocks` are the
+    databases on which a caller had a transaction open."""
+    run.services.transactions.reconnect(but=blocks)
     run.reload()
     begun = begun_part(run)
     step = cut_off_step(begun)

@@ -75,11 +75,15 @@ class Transactions(Protocol):
     def in_callers_block(self) -> bool:
         """Whether the caller has a transaction open on the database of executions."""
 
+    def callers_blocks(self) -> Collection[str]:
+        """The databases on which this thread has a transaction open."""
+
     def around_body(self) -> AbstractContextManager[Scope]:
         """No transaction of our own; inside a caller's, a savepoint on each connection that has one open."""
 
-    def reconnect(self) -> None:
-        """Give up this thread's connections: an interruption may have struck inside a statement."""
+    def reconnect(self, but: Collection[str]) -> None:
+        """Give up this thread's connections to all databases but these: an interruption may have struck inside a
+        statement, or between the begin of a transaction and the note of it."""
 
     def carried_out(self, statements: Callable[[], None]) -> None:
         """Carry statements of the engine out as one transaction, and again if the database broke it off for another's

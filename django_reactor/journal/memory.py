@@ -6,7 +6,7 @@ atomic. Nothing survives the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -348,7 +348,10 @@ class MemoryTransactions:
     def in_callers_block(self) -> bool:
         return False
 
-    def reconnect(self) -> None:
+    def callers_blocks(self) -> Collection[str]:
+        return ()
+
+    def reconnect(self, but: Collection[str]) -> None:
         return None
 
     @contextmanager

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import ParamSpec, TypeVar
 
 from django.db import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_reactor.engine.interruptions import is_interruption
 from django_reactor.engine.ports import CommitRefused, Scope
 
 __all__ = ["DjangoTransactions", "in_one_transaction", "is_reachable", "on_a_sound_connection", "retried"]
@@ -38,16 +39,34 @@ def _is_transient(error: OperationalError) -> bool:
 def retried(connection: BaseDatabaseWrapper, statements: Callable[[], R]) -> R:
     """Carry one engine transaction out, again if the database broke it off for another's sake.
 
-    Only outside of a caller's transaction: inside, the whole of it is lost, and the error is the caller's.
+    Only outside of a caller's transaction: inside, the whole of it is lost, and the error is the caller's. The same
+    holds for an interruption, which leaves no transaction open here.
     """
+    in_callers_block = connection.in_atomic_block
     for remaining in reversed(range(TRIES)):
         try:
             return statements()
         except OperationalError as error:
-            if not remaining or connection.in_atomic_block or not _is_transient(error):
+            if not remaining or in_callers_block or not _is_transient(error):
                 raise
             time.sleep(random.uniform(0, PAUSE))  # or the victim of a deadlock is back before the other has gone on
+        except BaseException as error:
+            if is_interruption(error) and not in_callers_block:
+                _give_up(connection)
+            raise
     raise AssertionError("unreachable")
+
+
+def _give_up(connection: BaseDatabaseWrapper) -> None:
+    """Whatever an interruption has left of it. One that strikes as a BEGIN returns, say after a wait for the lock of an
+    SQLite file, leaves a transaction of which Django knows nothing, and its locks; one a little later a block that
+    Django takes for open."""
+    with suppress(Error), connection.wrap_database_errors:
+        if connection.connection is not None:
+            connection.connection.rollback()  # a database in memory is never closed
+        connection.close()
+        if connection.in_atomic_block:
+            connection.connect()
 
 
 def is_reachable(connection: BaseDatabaseWrapper) -> bool:
@@ -127,9 +146,13 @@ class DjangoTransactions:
     def in_callers_block(self) -> bool:
         return connections[self._alias()].in_atomic_block
 
-    def reconnect(self) -> None:
+    def callers_blocks(self) -> Collection[str]:
+        return frozenset(_open_blocks())
+
+    def reconnect(self, but: Collection[str]) -> None:
         for connection in connections.all(initialized_only=True):
-            connection.close()
+            if connection.alias not in but:
+                _give_up(connection)
 
     def around_body(self) -> AbstractContextManager[Scope]:
         blocks = _open_blocks()

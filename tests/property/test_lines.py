@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -364,7 +364,10 @@ class Transactions:
     def in_callers_block(self) -> bool:
         return False
 
-    def reconnect(self) -> None: ...
+    def callers_blocks(self) -> Collection[str]:
+        return ()
+
+    def reconnect(self, but: Collection[str]) -> None: ...
 
     @contextmanager
     def around_body(self) -> Iterator[Scope]:
