@@ -23,6 +23,7 @@ from testproject.shop.demo import mailbox, report, surroundings
 from testproject.shop.demo.approving import answer_all
 from testproject.shop.demo.database import is_file, own_database
 from testproject.shop.demo.importing import Import
+from testproject.shop.demo.interrupting import noticing
 from testproject.shop.demo.placing import finish_aborted, place_each
 from testproject.shop.demo.serving import NAME, PASSWORD, ensure_user, serve
 from testproject.shop.demo.settling import settle_the_day
@@ -117,9 +118,9 @@ class Command(BaseCommand):
         try:
             if options["keep"] and (count := finish_aborted()):
                 console.print(f"Went on with {count} orders that an earlier run left unfinished.")
-            with _progress(console) as progress:
+            with noticing() as interruption, _progress(console) as progress:
                 watch = Watch(progress, progress.add_task("Executions ended"), workers)
-                watch.meanwhile.append(lambda: answer_all(rate=rate, seed=seed))
+                watch.meanwhile += [interruption, lambda: answer_all(rate=rate, seed=seed)]
                 if options["as_import"]:
                     _import(progress, watch, options)
                 else:
