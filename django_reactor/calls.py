@@ -18,7 +18,7 @@ from django_reactor.core.redaction import Redactor
 from django_reactor.core.targets import definition_of_target, resolve_target
 from django_reactor.engine import starting
 from django_reactor.engine.services import Services
-from django_reactor.exceptions import ConfigurationError, InputError, SerializationError
+from django_reactor.exceptions import InputError, SerializationError
 from django_reactor.results import Failure, Result
 from django_reactor.runtime import services
 from django_reactor.threads import in_thread
@@ -29,7 +29,6 @@ __all__ = ["Call"]
 T = TypeVar("T", default=Any)
 Starter = Callable[[Services, Definition, Mapping[str, Any], starting.Call], Result[Any]]
 
-BUILT = (Kind.STEP, Kind.MAP, Kind.ASYNC_STEP, Kind.ASYNC_REACTOR, Kind.COMPOSE, Kind.INTERRUPT)
 MAX_KEY_LENGTH = 255
 
 
@@ -81,7 +80,7 @@ class Call(Generic[T]):
 
     def _definition(self) -> Definition:
         definition = definition_of(self.reactor)
-        check_supported(definition)
+        check_targets(definition)
         return definition
 
     def _started(self, begin_with: Starter, definition: Definition, inputs: Mapping[str, Any]) -> Result[T]:
@@ -103,21 +102,15 @@ class Call(Generic[T]):
         return key
 
 
-def check_supported(definition: Definition, above: frozenset[str] = frozenset()) -> None:
-    """What can be declared but is not built yet is refused before anything is stored, and so is a target's label that
-    names nothing (`DefinitionError`). Composed children are looked at too; a reactor may compose itself."""
+def check_targets(definition: Definition, above: frozenset[str] = frozenset()) -> None:
+    """A target's label that names nothing is refused before anything is stored (`DefinitionError`). Composed children
+    and what maps run are looked at too; a reactor may compose itself."""
     if definition.label in above:
         return
     for step in definition.plan.steps:
-        if step.kind not in BUILT:
-            raise _not_available(f"{definition.label}.{step.name}: a step of kind {step.kind}")
         resolved = resolve_target(step)
         if step.kind in (Kind.COMPOSE, Kind.MAP):
-            check_supported(definition_of_target(resolved.target), above | {definition.label})
-
-
-def _not_available(what: str) -> ConfigurationError:
-    return ConfigurationError(f"{what} can be declared, but this version of django_reactor cannot run it")
+            check_targets(definition_of_target(resolved.target), above | {definition.label})
 
 
 def _check_idempotency_key(key: str) -> None:
