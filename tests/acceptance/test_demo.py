@@ -45,6 +45,11 @@ def demo(database: Path | None, *options: str, **environment: str) -> subprocess
     return subprocess.CompletedProcess(arguments, process.returncode, printed, complained)
 
 
+def heed_ctrl_c() -> None:
+    """As in a terminal: a shell that starts the tests in its background has them, and what they start, ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def outcomes(output: str) -> str:
     """How orders ended, which is the seed's to say. What it took (who asked the gateway again) is not."""
     return output[output.index("Orders by outcome") : output.index("Requests as the gateway saw them")]
@@ -152,7 +157,12 @@ def test_without_faults_forty_orders_are_handed_off_mailed_and_rewarded_once(tmp
 def test_an_interrupted_demo_says_how_to_go_on_and_going_on_finishes_what_workers_had_in_hand(tmp_path: Path) -> None:
     database = tmp_path / "demo.sqlite3"
     with subprocess.Popen(
-        command(database, "--faults", "0"), cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        command(database, "--faults", "0"),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_ctrl_c,
     ) as process:
         assert process.stderr
         try:
@@ -252,7 +262,13 @@ def served(database: Path, port: int) -> Iterator[str]:
     """What the command printed until its server was bound."""
     arguments = command(database, "--limit", "3", "--faults", "0", "--serve", "--port", str(port))
     with subprocess.Popen(
-        arguments, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        arguments,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=heed_ctrl_c,
     ) as process:
         assert process.stdout
         printed = ""
