@@ -203,10 +203,12 @@ class Gate:
         if not holdings:
             return
         reached(CrashPoint.BEFORE_RELEASE)
-        waiting = [holding for holding in holdings if holding.waits_for_commit]
         free = [holding for holding in holdings if not holding.waits_for_commit]
-        for holding in waiting:
-            holding.is_given_up = True
+        for holding in holdings:
+            if holding.waits_for_commit:
+                holding.is_given_up = True
+            else:
+                self.services.coordination.keeper.drop(holding)
         self.release([holding.hold for holding in free])
         self.freed(holdings)
 

@@ -4,6 +4,8 @@
    by the local clock, until the time *before* the call plus 5/6 of its ttl.
 2. One that was not confirmed is tried again soon; whether it is lost its runner finds out before the next body.
 3. What a caller's transaction gave up by being rolled back is freed here: nobody else would.
+4. It keeps nothing that no run refers to any more: an interruption may strike a run between any two things that it does
+   to give a hold up, and what is left half given up has to lapse.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ class HoldKeeper:
 
     def reset(self) -> None:
         """A forked child keeps nothing alive of what its parent has taken."""
-        self._lock = threading.Lock()
-        self._kept: dict[int, Holding] = {}
+        self._lock = threading.RLock()  # a finalizer may strike whoever has it
+        self._kept: weakref.WeakValueDictionary[int, Holding] = weakref.WeakValueDictionary()
         self._abandoned: deque[Holding] = deque()
         self._free_at = 0.0
 

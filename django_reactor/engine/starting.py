@@ -60,15 +60,21 @@ def start(services: Services, definition: Definition, inputs: Mapping[str, Any],
         codec=codec,
         tenure=Tenure(lease=lease, stored=not held_back),
     )
-    try:
+
+    def store() -> None:
         if not _is_stored(run, inputs, lambda: held_back or services.executions.start(new), call.idempotency_key):
-            return _answer_of(services, definition, call.idempotency_key)
+            raise _KeyIsTaken
         reached(CrashPoint.STARTED)
         run.notice("execution_started")
-        return advance(run)
-    finally:
-        if run.tenure.holdings:  # an interruption may have come before anybody would let go of them
-            run.gate.forget()
+
+    try:
+        return advance(run, before=store)
+    except _KeyIsTaken:
+        return _answer_of(services, definition, call.idempotency_key)
+
+
+class _KeyIsTaken(Exception):
+    """Nothing is stored, and nothing runs."""
 
 
 def _buffering(services: Services, new: NewExecution, *, stored: bool) -> Services:

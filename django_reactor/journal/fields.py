@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models.sql.compiler import SQLCompiler
 
-__all__ = ["DbNow", "InstantText", "JSONTextField", "PartialIndex", "storable"]
+__all__ = ["DbNow", "ExactCharField", "InstantText", "JSONTextField", "PartialIndex", "storable"]
 
 
 def storable(text: str) -> str:
@@ -44,6 +44,21 @@ class JSONTextField(_TextField):
 
     def value_to_string(self, obj: models.Model) -> str:
         return json.dumps(self.value_from_object(obj))
+
+
+if TYPE_CHECKING:
+    ExactCharField = models.CharField
+else:
+
+    class ExactCharField(models.CharField):
+        """A name or a key: of two that differ in anything, neither is found for the other. By default MySQL would take
+        those for the same that differ in case, in accents, or by blanks at the end."""
+
+        def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+            parameters = super().db_parameters(connection)
+            if connection.vendor == "mysql":
+                parameters["collation"] = "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
+            return parameters
 
 
 class DbNow(models.Func):

@@ -64,7 +64,9 @@ def _give_up(connection: BaseDatabaseWrapper) -> None:
     with suppress(Error), connection.wrap_database_errors:
         if connection.connection is not None:
             connection.connection.rollback()  # a database in memory is never closed
+    with suppress(Error):
         connection.close()
+    with suppress(Error):
         if connection.in_atomic_block:
             connection.connect()
 

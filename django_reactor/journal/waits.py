@@ -219,7 +219,7 @@ class OrmAnswers(_Rows):
         found = self._known(rows, fresh=False)
         if not any(known.is_open for known in found):
             found = self._known(rows)
-        return [known for known in found if known.wait.correlation_id == correlation_id]  # MySQL's collations
+        return found
 
     def _known(self, rows: QuerySet[Row, Row], *, fresh: bool = True) -> Sequence[Known]:
         ordered = rows.order_by("pk")

@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_reactor.core.naming import MAX_LENGTH
 from django_reactor.engine.coordination_ports import HoldKind, TicketState
-from django_reactor.journal.fields import PartialIndex
+from django_reactor.journal.fields import ExactCharField, PartialIndex
 from django_reactor.models.choices import choices
 
 __all__ = ["Holder", "PeriodMark", "RateCount", "Ticket", "TicketSequence"]
@@ -114,7 +114,7 @@ class Ticket(models.Model):
     number = models.BigIntegerField()
     batch = models.IntegerField()
     execution_id = models.UUIDField()
-    step = models.CharField(max_length=MAX_LENGTH, default="")
+    step = ExactCharField(max_length=MAX_LENGTH, default="")
     state = models.CharField(max_length=16, choices=choices(TicketState))
     head_since = models.DateTimeField(null=True)
     """When somebody first saw that it is the lowest in the line."""

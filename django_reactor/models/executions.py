@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_reactor.core.naming import MAX_LENGTH
 from django_reactor.core.statuses import Action, EntryOutcome, Relation, Status, Stop
-from django_reactor.journal.fields import JSONTextField, PartialIndex
+from django_reactor.journal.fields import ExactCharField, JSONTextField, PartialIndex
 from django_reactor.models.choices import choices
 from django_reactor.threads import in_thread
 
@@ -31,7 +31,7 @@ class Execution(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, editable=False)
-    reactor = models.CharField(max_length=MAX_LENGTH)
+    reactor = ExactCharField(max_length=MAX_LENGTH)
     fingerprint = models.CharField(max_length=16)
     relation = models.CharField(max_length=16, choices=choices(Relation), default=Relation.ROOT)
     parent = models.ForeignKey(
@@ -39,7 +39,7 @@ class Execution(models.Model):
     )
     root = models.ForeignKey("self", models.CASCADE, related_name="+", db_constraint=False, db_index=False)
     owner = models.ForeignKey("self", models.CASCADE, related_name="+", db_constraint=False, db_index=False)
-    parent_step = models.CharField(max_length=MAX_LENGTH, default="")
+    parent_step = ExactCharField(max_length=MAX_LENGTH, default="")
     element_index = models.IntegerField(default=NO_ELEMENT)
     parent_generation = models.IntegerField(default=0)
     status = models.CharField(max_length=16, choices=choices(Status))
@@ -47,7 +47,7 @@ class Execution(models.Model):
     output = models.TextField(null=True)
     failure = JSONTextField(null=True)
     rollback_failures = models.IntegerField(default=0)
-    idempotency_key = models.CharField(max_length=255, null=True)
+    idempotency_key = ExactCharField(max_length=255, null=True)
     tags = JSONTextField(default=list)
     carried = JSONTextField(default=dict)
     queue_name = models.CharField(max_length=100)
@@ -213,7 +213,7 @@ class JournalEntry(models.Model):
         Execution, models.CASCADE, related_name="entries", db_constraint=False, db_index=False
     )
     seq = models.IntegerField()
-    step = models.CharField(max_length=MAX_LENGTH)
+    step = ExactCharField(max_length=MAX_LENGTH)
     action = models.CharField(max_length=16, choices=choices(Action))
     outcome = models.CharField(max_length=16, choices=choices(EntryOutcome), blank=True)
     attempt = models.IntegerField(default=0)

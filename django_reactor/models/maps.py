@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_reactor.core.naming import MAX_LENGTH
 from django_reactor.core.statuses import MapState
-from django_reactor.journal.fields import JSONTextField, PartialIndex
+from django_reactor.journal.fields import ExactCharField, JSONTextField, PartialIndex
 from django_reactor.models.choices import choices
 from django_reactor.models.executions import Execution
 
@@ -22,7 +22,7 @@ class MapRun(models.Model):
     execution = models.ForeignKey(
         Execution, models.CASCADE, related_name="map_runs", db_constraint=False, db_index=False
     )
-    step = models.CharField(max_length=MAX_LENGTH)
+    step = ExactCharField(max_length=MAX_LENGTH)
     generation = models.IntegerField(default=0)
     state = models.CharField(max_length=16, choices=choices(MapState))
     total = models.IntegerField(null=True)

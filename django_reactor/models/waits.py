@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_reactor.core.naming import MAX_LENGTH
 from django_reactor.core.waits import WaitState
-from django_reactor.journal.fields import JSONTextField, PartialIndex
+from django_reactor.journal.fields import ExactCharField, JSONTextField, PartialIndex
 from django_reactor.models.choices import choices
 from django_reactor.models.executions import Execution
 
@@ -23,9 +23,9 @@ class Wait(models.Model):
 
     execution = models.ForeignKey(Execution, models.CASCADE, related_name="waits", db_constraint=False, db_index=False)
     owner = models.ForeignKey(Execution, models.CASCADE, related_name="+", db_constraint=False, db_index=False)
-    step = models.CharField(max_length=MAX_LENGTH)
+    step = ExactCharField(max_length=MAX_LENGTH)
     generation = models.IntegerField(default=0)
-    correlation_id = models.CharField(max_length=255, null=True)
+    correlation_id = ExactCharField(max_length=255, null=True)
     open_key = models.CharField(max_length=64, null=True)
     """Digest of reactor, step and correlation id while open, NULL afterwards: MySQL has no partial unique index."""
     payload_schema = JSONTextField(null=True)

@@ -16,7 +16,9 @@ from django.db import connection, transaction
 
 from django_reactor import Reactor, Success, step
 from django_reactor.core.statuses import Status
+from django_reactor.runtime import services
 from tests.contract.committed import another_session
+from tests.contract.sessions import kill_session, session_id
 from tests.crash.processes import only_execution
 from tests.crash.reactors import TABLE, effects, leave
 
@@ -133,3 +135,33 @@ def test_a_callers_transaction_is_left_to_the_caller() -> None:
             Interrupted.run()
     assert effects() == Counter(["caller"])
     assert only_execution().status == Status.ABORTED
+
+
+# -- where the connection itself is broken -----------------------------------------------------------------------------
+
+
+def session_that_has_ended() -> None:
+    kill_session(session_id())
+
+
+def statement_that_has_no_answer_yet() -> None:
+    """Dramatiq's interruptions strike psycopg in its wait for an answer, and are none of those that it looks for."""
+    if connection.vendor != "postgresql":
+        pytest.skip("what psycopg does")
+    connection.connection.pgconn.send_query(b"SELECT pg_sleep(0.2)")
+
+
+@pytest.mark.parametrize("breaks", [session_that_has_ended, statement_that_has_no_answer_yet])
+@pytest.mark.parametrize("is_in_block", [False, True])
+def test_a_connection_that_cannot_even_be_rolled_back_is_replaced(
+    breaks: Callable[[], None], is_in_block: bool
+) -> None:
+    connection.ensure_connection()
+    if is_in_block:
+        transaction.atomic().__enter__()
+    breaks()
+    services().transactions.reconnect(but=())
+    assert not connection.in_atomic_block
+    leave("afterwards")
+    with another_session() as session:
+        assert session(effects).result(PATIENCE) == Counter(["afterwards"])
