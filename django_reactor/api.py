@@ -35,7 +35,8 @@ T = TypeVar("T", default=Any)
 
 
 class _Executions:
-    """`Reactor.executions`: the query set of its executions. Those of its `async_step`s are children of them."""
+    """`Reactor.executions`: the query set of its executions, composed children and elements of maps too. Those of its
+    `async_step`s are children of them, and are not in it."""
 
     def __get__(self, run: object, owner: type[Reactor[Any]]) -> QuerySet[Execution, Execution]:
         from django_reactor.models import Execution
@@ -46,8 +47,12 @@ class _Executions:
 class Reactor(ReactorBase[T]):
     """A business transaction: typed inputs as annotations, and steps that depend on each other.
 
-    `Reactor[Order]` says that its result is an `Order`. Steps run in dependency order; each outcome is committed
-    before the next step starts; when one fails for good, what was done is undone, newest first.
+    `Reactor[Order]` says that its result is an `Order`. Steps run in dependency order, one at a time; each outcome is
+    committed before the next step starts; when one fails for good, what was done is undone, newest first. After a crash
+    at most the step in flight runs again.
+
+    A wrong declaration raises `DefinitionError` when the class is made. There are no instances: `self` in a step is a
+    fresh, read-only view of the execution for each call. Its class methods may be called from any thread.
     """
 
     class Meta:
@@ -61,27 +66,34 @@ class Reactor(ReactorBase[T]):
 
     @classmethod
     def run(cls, **inputs: Any) -> Result[T]:
-        """Validate the inputs and run here until it ends. Invalid inputs give a `Failure` and store nothing.
+        """Validate the inputs and run here until it ends, hands off or pauses. Invalid inputs, and such as cannot be
+        stored, give a `Failure` and store nothing. What steps raise is in the `Failure`, and not raised.
 
         Inside a transaction of the caller everything takes part in it: if it is rolled back, no trace is left, but
         what steps did outside the database remains. Interruptions (KeyboardInterrupt, SystemExit, MemoryError) mark
         the execution `aborted` and go on; database errors of the journal itself are raised.
+
+        Blocks for as long as the steps take, for the delays of retries, for units that are read (up to `READ_TIMEOUT`)
+        and for what coordination waits. Raises `ContentionError` for what it cannot have, and stores nothing then;
+        `ArgumentError` for a key that cannot be made; `ConfigurationError` for an abstract reactor.
         """
         return Call(cls).run(**inputs)
 
     @classmethod
     async def arun(cls, **inputs: Any) -> Result[T]:
-        """`run` in a thread of its own. A cancelled `await` doesn't stop the execution."""
+        """`run` in Django's thread for synchronous code. A cancelled `await` doesn't stop the execution."""
         return await Call(cls).arun(**inputs)
 
     @classmethod
     def enqueue(cls, **inputs: Any) -> Result[T]:
         """Validate here (raises `InputError`), store it, and run it wholly in a worker, once the transaction that is
-        open now is committed. Returns `Dispatched`."""
+        open now is committed. Returns `Dispatched`; with an idempotency key that is taken, the result of the execution
+        that has it. Locks and limits are asked for in the worker; an ordered lock's number is drawn here."""
         return Call(cls).enqueue(**inputs)
 
     @classmethod
     async def aenqueue(cls, **inputs: Any) -> Result[T]:
+        """`enqueue` for coroutines, as `arun`."""
         return await Call(cls).aenqueue(**inputs)
 
     @classmethod
@@ -96,8 +108,10 @@ class Reactor(ReactorBase[T]):
     ) -> Call[T]:
         """Options of one call: `PlaceOrder.using(idempotency_key="order-17").run(…)`.
 
-        The same key runs once per reactor: later calls get the first execution's result as it stands then.
-        `run_after` delays an `enqueue`: seconds, a timedelta, or an aware datetime.
+        The same key (1 to 255 characters, else `InputError`) runs once per reactor: later calls get the first
+        execution's result as it stands then, and run nothing. `tags` are texts by which the admin finds it.
+        `queue_name` and `priority` say where and how soon it is delivered, in place of those in `Meta`. `run_after`
+        delays an `enqueue`: seconds, a timedelta, or an aware datetime.
         """
         return Call(cls, idempotency_key, tuple(tags), queue_name, priority, run_after)
 
@@ -112,11 +126,17 @@ class Reactor(ReactorBase[T]):
 
     @classmethod
     async def aresume(cls, payload: Any, correlation_id: str, step: str | None = None) -> Result[Any]:
+        """`resume` for coroutines, as `arun`."""
         return await in_thread(cls.resume, payload, correlation_id, step)
 
 
 class Step(StepBase[T]):
-    """A step as a class: its contract as annotations, `run`, and where needed `undo` and `compensate`."""
+    """A step as a class: its contract as annotations, `run`, and where needed `undo` and `compensate`.
+
+    `Step[Receipt]` says that its result is a `Receipt`, and has it validated. The contract is checked before `run`,
+    which is not called otherwise. `self` is made anew for each call and is read-only: nothing that `run` sets is seen
+    by `undo`. The methods may be `async def`. A reactor runs it by `step(ChargeCard)`.
+    """
 
     class Meta:
         abstract = True
@@ -124,10 +144,16 @@ class Step(StepBase[T]):
     @classmethod
     def call(cls, **inputs: Any) -> Result[T]:
         """Run it here, once, outside of any execution: contract and result type apply, retries do not, and nothing
-        is journaled."""
+        is journaled.
+
+        Returns a `Success`, `Skipped`, `Halt` or `Failure`; invalid arguments and a snooze are a `Failure`. Inside a
+        transaction of the caller the body runs in a savepoint, and a failure rolls back to it. It coordinates as an
+        execution of its own: raises `ContentionError` for what it cannot have.
+        """
         definition: StepDefinition = cls.__step__
         return call_step(services(), definition, inputs)
 
     @classmethod
     async def acall(cls, **inputs: Any) -> Result[T]:
+        """`call` in Django's thread for synchronous code."""
         return await in_thread(cls.call, **inputs)

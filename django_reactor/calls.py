@@ -34,7 +34,8 @@ MAX_KEY_LENGTH = 255
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A reactor with the options of one call; made by `Reactor.using`."""
+    """A reactor with the options of one call; made by `Reactor.using`. Its methods are the reactor's, with these
+    options; it may be kept and called again."""
 
     reactor: type[ReactorBase[T]]
     idempotency_key: str | None = None

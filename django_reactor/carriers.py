@@ -24,10 +24,14 @@ __all__ = ["Carrier", "ConfiguredCarriers", "Language", "TimeZone"]
 
 
 class Carrier(Protocol):
-    def capture(self) -> Any:
-        """What to carry, as a JSON-compatible value; None if there is nothing."""
+    """Made once a process, and used by all its threads."""
 
-    def restore(self, value: Any) -> AbstractContextManager[object]: ...
+    def capture(self) -> Any:
+        """What to carry, as a JSON-compatible value; None if there is nothing. Called where an execution is started;
+        what it raises is raised there."""
+
+    def restore(self, value: Any) -> AbstractContextManager[object]:
+        """The block around one body in a worker; `value` is what `capture` has given."""
 
 
 class Language:

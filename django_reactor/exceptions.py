@@ -173,7 +173,7 @@ class CorrelationConflict(CallerError):
 
 
 class ExecutionError(ReactorError):
-    """Fails the step in which it happens. Never retried."""
+    """Fails the step in which it happens. Never retried, but for a `StepFailed` that says `retryable`."""
 
     retryable = False
 
@@ -244,23 +244,28 @@ class Interrupted(ExecutionError):
 
 
 class WaitTimeout(ExecutionError):
-    pass
+    """A unit had not ended after `READ_TIMEOUT` seconds in a caller, or `PARK_TIMEOUT` from its start in a worker: its
+    reader fails, and its body did not start. Also raised by `Execution.join`, which changes nothing."""
 
 
 class PoisonExecution(ExecutionError):
-    pass
+    """The execution was claimed more than `MAX_RECOVERIES` times without progress, so a step of it probably ends its
+    process each time. It fails, and what was completed is undone."""
 
 
 class WouldDeadlock(ExecutionError):
-    pass
+    """What it would wait for may wait for it: a unit that is read inside the transaction that started it, or one that
+    is dispatched with a key that this execution, or one above it, holds. Nothing was dispatched, no body started."""
 
 
 class ConfigurationError(ReactorError):
-    """Settings or installation do not allow this."""
+    """Settings or installation do not allow this; or a reactor is abstract, or not known in this process."""
 
 
 class ContentionError(ReactorError):
-    """Not now. `key` names what is taken; `retry_after` is in seconds where it is known."""
+    """Not now. `key` names what is taken; `retry_after` is in seconds where it is known. Raised by `run`, and by
+    `Step.call`, before any body has run; `run` has stored nothing then. In a worker the execution tries again
+    instead."""
 
     def __init__(self, message: str, key: str, retry_after: float | None = None) -> None:
         self.key, self.retry_after = key, retry_after
@@ -268,19 +273,19 @@ class ContentionError(ReactorError):
 
 
 class LockUnavailable(ContentionError):
-    pass
+    """Another execution holds the lock."""
 
 
 class SemaphoreUnavailable(ContentionError):
-    pass
+    """Others hold all slots of the semaphore."""
 
 
 class RateLimited(ContentionError):
-    pass
+    """A window is used up; `retry_after` is when it rolls, in seconds from now."""
 
 
 class OutOfTurn(ContentionError):
-    pass
+    """Others stand in the line of the ordered lock."""
 
 
 class InternalError(ReactorError):

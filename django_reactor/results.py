@@ -41,6 +41,7 @@ class _Predicates:
 
     @property
     def is_success(self) -> bool:
+        """Whether it ended as it was meant to: also of a `Halt`."""
         return isinstance(self, Success | Halt)
 
     @property
@@ -62,10 +63,13 @@ class _Predicates:
 
 @dataclass(frozen=True, slots=True)
 class Success(_Predicates, Generic[V]):
+    """It completed. `value` is what `Meta.returns` names, or a dict of every step's result by stored name."""
+
     value: V = None  # type: ignore[assignment]  # Success() carries None
     execution_id: UUID | None = field(default=None, kw_only=True)
 
     def unwrap(self) -> V:
+        """The value."""
         return self.value
 
 
@@ -77,18 +81,21 @@ class Halt(_Predicates):
     execution_id: UUID | None = field(default=None, kw_only=True)
 
     def unwrap(self) -> None:
+        """None: there is no value."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped(_Predicates):
-    """A step did not do its work, on purpose: readers get `value`, and nothing is undone later."""
+    """A step did not do its work, on purpose: readers get `value`, and nothing is undone later. What a body may return,
+    and what `Step.call` returns of one; no execution ends so."""
 
     value: Any = None
     reason: str = ""
     execution_id: UUID | None = field(default=None, kw_only=True)
 
     def unwrap(self) -> Any:
+        """The value."""
         return self.value
 
 
@@ -96,7 +103,8 @@ class Skipped(_Predicates):
 class RollbackFailure:
     """One undo or compensation that did not succeed. `kind` is `undo` or `compensate`; `reason` is one of `raised`
     (its body failed), `vanished` (its declaration is gone), `poison` (it ended its process again and again),
-    `coordination_unavailable` (the lock or semaphore `key` could not be had)."""
+    `coordination_unavailable` (the lock or semaphore `key` could not be had). `step` is a path where it was in a child;
+    `element_index` is there for an element of a map. It stands until an `undo()` or a `retry()` has tried it again."""
 
     step: str
     kind: str
@@ -112,8 +120,14 @@ class RollbackFailure:
 
 @dataclass(frozen=True, slots=True)
 class Failure(_Predicates):
-    """Why an execution, or a step, failed. Every text in it is redacted; `cause` is the exception itself, unredacted
-    and only in the process that raised it."""
+    """Why an execution, or a step, failed; also the result of one that was cancelled, undone or aborted. Every text in
+    it is redacted; `cause` is the exception itself, unredacted and only in the process that raised it.
+
+    `exception_class` is its qualified name, without `builtins.`; None after `fail("text")`. `step` is a path where a
+    child failed. `inputs` are the execution's and `arguments` the step's, for people. `field_errors` has texts by
+    input, those of no single one under `"__all__"`. `attempts` counts from 1, 0 if no step failed. `execution_id` is
+    None where nothing was stored. Survives pickling, without its `cause`.
+    """
 
     message: str
     exception_class: str | None = field(default=None, kw_only=True)
@@ -133,6 +147,7 @@ class Failure(_Predicates):
     cause: BaseException | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def unwrap(self) -> NoReturn:
+        """Raises `ExecutionFailed`, from the exception itself where it is known."""
         raise ExecutionFailed(self) from self.cause
 
     def __reduce__(self) -> Any:
@@ -177,12 +192,14 @@ class _Unfinished(_Predicates):
     execution_id: UUID | None
 
     def unwrap(self) -> NoReturn:
+        """Raises `NotFinished`."""
         raise NotFinished(self.execution_id, "paused" if self.is_paused else "running elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched(_Unfinished):
-    """The rest runs elsewhere. `results` holds what was done when this was returned."""
+    """The rest runs elsewhere: in a worker, once the transaction that is open now is committed. `results` holds, by
+    stored name, what was done when this was returned; `Execution.join` waits for the end."""
 
     execution_id: UUID | None
     results: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
@@ -191,7 +208,8 @@ class Dispatched(_Unfinished):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWait:
     """An interrupt that waits for its payload. `step` is what `resume` takes as such: in a composed child, the path to
-    it from the execution. `attempts` counts the invalid payloads so far."""
+    it from the execution. `attempts` counts the invalid payloads so far; `timeout_at` is aware, by the database's
+    clock."""
 
     step: str
     correlation_id: str | None = None
@@ -201,7 +219,8 @@ class OpenWait:
 
 @dataclass(frozen=True, slots=True)
 class Paused(_Unfinished):
-    """The execution waits for payloads; `waits` are the open interrupts."""
+    """The execution waits for payloads; `waits` are the open interrupts. No process holds it, and it has given up its
+    locks. `results` holds, by stored name, what is done."""
 
     execution_id: UUID | None
     waits: Sequence[OpenWait] = field(default=(), kw_only=True)
@@ -209,6 +228,7 @@ class Paused(_Unfinished):
 
 
 Result: TypeAlias = Success[T] | Failure | Halt | Skipped | Dispatched | Paused
+"""What a call returns: any of them. `Result[Order]` has an `Order` in its `Success`."""
 
 
 # -- of maps -----------------------------------------------------------------------------------------------------------

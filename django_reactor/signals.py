@@ -1,5 +1,9 @@
-"""Hooks: Django signals, sent after the fact with `send_robust`. The sender is the reactor class; every signal has
-`execution_id`. A receiver can neither change nor break a run: what it raises is logged."""
+"""Hooks: Django signals, sent with `send_robust`. The sender is the reactor class (of a Step class that runs by itself,
+that one); every signal has `execution_id`. A receiver can neither change nor break a run: what it raises is logged.
+
+What has ended is written by then, in the transaction of the caller's if one is open; that may still be rolled back. A
+process that dies in between sends nothing. Receivers run in the thread that runs the execution, and hold it up.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +16,38 @@ from django.dispatch import Signal
 logger = logging.getLogger("django_reactor")
 
 execution_started = Signal()
+"""Sent by `run`, and for a composed child; not for what begins in a worker."""
 execution_completed = Signal()
 execution_failed = Signal()
 execution_halted = Signal()
 execution_paused = Signal()
+"""`waits`: an `OpenWait` for each open interrupt."""
 execution_snoozed = Signal()
 """`delay` (seconds), `reason`."""
 execution_cancelled = Signal()
 execution_undone = Signal()
 execution_aborted = Signal()
 step_started = Signal()
-"""`step`, `attempt`; so have all that follow, and the journal's `entry` where something has ended."""
+"""`step`, `attempt`."""
 step_completed = Signal()
+"""`step`, `attempt`, and the `entry` of the journal; so have all that follow of steps, compensations and undos. It was
+skipped or halted if the entry's `outcome` says so."""
 step_failed = Signal()
+"""For good: no other attempt follows."""
 step_retrying = Signal()
+"""This attempt failed, and another one follows."""
 compensation_started = Signal()
+"""`step` alone."""
 compensation_completed = Signal()
 compensation_failed = Signal()
 undo_started = Signal()
+"""`step` alone."""
 undo_completed = Signal()
 undo_failed = Signal()
 handed_off = Signal()
+"""A worker does the rest."""
 dispatched = Signal()
+"""`step`, and the `unit_id` of the unit that was started."""
 lock_acquired = Signal()
 """`key`, and the `step` that needs it, or ''; so have all of locks and semaphores. Not sent again for what a later
 delivery takes over."""

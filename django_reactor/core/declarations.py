@@ -74,8 +74,13 @@ def step(target: Any = None, /, **options: Any) -> Any:
     The function's parameters name inputs and other steps, whose results they take. With a Step class as target it
     returns that class's inputs; without a function they come from inputs and steps of the same names. `after` names
     steps that come first without giving data, `name` is the stored name (default: the function's), `output` the type
-    that the result must have, `tolerate` the units whose failure this step takes as a value. With `atomic=True` the
-    body and its journal entry commit in one transaction.
+    that the result must have, `tolerate` the units whose failure this step takes as a value. `lock`, `semaphore`,
+    `rate_limit`, `period` and `ordered_lock` are taken for each attempt.
+
+    The body runs outside of our transactions, at least once: after a crash in it, it runs again. With `atomic=True` the
+    body and its journal entry commit in one transaction, so that its ORM writes happen exactly once; its undo and its
+    compensation do so, too. The function may be `async def`. Wrong options raise `DefinitionError` when the class is
+    made.
     """
     return _declare(Kind.STEP, target, options)
 
@@ -90,18 +95,21 @@ def async_step(function: Callable[..., R], /) -> BodyDeclaration[R]: ...
 def async_step(**options: Unpack[_UnitOptions]) -> TargetDeclaration: ...
 def async_step(target: Any = None, /, **options: Any) -> Any:
     """Declares an independent step: its own execution in a worker, while this one goes on. Its failure fails only
-    readers that do not `tolerate` it, and no rollback undoes it."""
+    readers that do not `tolerate` it, and no rollback undoes it. It starts once the transaction that dispatched it is
+    committed. Options are those of `step` without `atomic`; it may have a `compensate`, and no `undo`."""
     return _declare(Kind.ASYNC_STEP, target, options)
 
 
 def compose(target: Reactor, /, **options: Unpack[_Options]) -> TargetDeclaration:
     """Declares a child reactor (a class, or a label such as `"shop.ShipOrder"`) that belongs to this transaction. The
-    function returns the child's inputs; its result is the child's."""
+    function returns the child's inputs, as a dict; its result is the child's value, None if that halted. Without a
+    function they come from inputs and steps of the same names. It is rolled back with its parent."""
     return _target_declaration(Kind.COMPOSE, target, options)
 
 
 def async_reactor(target: Reactor, /, **options: Unpack[_Options]) -> TargetDeclaration:
-    """Declares a whole reactor as an independent execution in a worker. The function returns its inputs."""
+    """Declares a whole reactor as an independent execution in a worker. The function returns its inputs, as a dict.
+    Everything else is as with `async_step`; it has its own undos, and no `compensate` here."""
     return _target_declaration(Kind.ASYNC_REACTOR, target, options)
 
 
@@ -109,7 +117,8 @@ def map_step(target: Reactor | Step, /, **options: Unpack[_MapOptions]) -> Targe
     """Declares one execution of the target for each element; the function returns an iterable of the target's inputs.
 
     With `fan_out` they run in workers, at most so many at a time (True: 50); without it here, one after another. With
-    `fail_fast=False` a failed element does not fail the step.
+    `fail_fast=False` a failed element does not fail the step. The iterable is read once, and stored whole before the
+    first element starts; after a crash meanwhile the function is called again. The result is a `MapResults`.
     """
     return _target_declaration(Kind.MAP, target, options)
 
@@ -123,8 +132,9 @@ def interrupt(target: Any = None, /, **options: Any) -> Any:
     the wait is open already, at least once.
 
     `payload` is the type that the answer must have; `correlation_id` a format string over inputs and steps by which it
-    can be addressed; after `timeout` the answer is `on_timeout`, or else the step fails; the last of `max_attempts`
-    invalid payloads fails it too (None: no limit).
+    can be addressed; after `timeout` (seconds or timedelta) the answer is `on_timeout`, or else the step fails with
+    `InterruptTimedOut`; the last of `max_attempts` invalid payloads fails it too (None: no limit). Whoever brings the
+    answer goes on with it, or a worker, with `resume="background"`.
     """
     return _declare(Kind.INTERRUPT, target, options)
 

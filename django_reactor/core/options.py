@@ -70,7 +70,8 @@ class Retry:
     `max_attempts` counts the first attempt too. The delay before attempt n + 1 is, in seconds, `delay * 2**(n - 1)`
     (exponential), `delay * n` (linear) or `delay` (fixed), at most `max_delay`, then varied by ±`jitter` of itself.
     Only exceptions of a class in `on`, and of none in `never`, are retried; `fail()` is retried unless it said
-    `retry=False`.
+    `retry=False`, and an error of which `retryable` is False never. In a caller the delay is slept; a worker's thread
+    is free meanwhile.
     """
 
     max_attempts: int = 3
@@ -114,7 +115,8 @@ ONE_ATTEMPT = Retry(max_attempts=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Where an execution moves from its caller to a worker: after a step, before a step, or from the start."""
+    """Where an execution moves from its caller to a worker: after a step, before a step, or from the start, if neither
+    is named. `run` returns `Dispatched` then; the worker begins once the caller's transaction is committed."""
 
     after: str | None = None
     before: str | None = None
@@ -144,7 +146,13 @@ def _check_ttl(kind: str, ttl: Duration) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """One execution at a time with this key. Durations are seconds or timedelta; `wait` is how long to try."""
+    """One execution at a time with this key: a format string over named values, or a callable that takes them by name.
+
+    Durations are seconds or timedelta. The lock is held, and kept alive unless `auto_extend` is False, until the last
+    undo; it is free at the latest `ttl` after its process has died. A caller tries for `wait`, blocking its thread, and
+    then gets `LockUnavailable`; in a worker the execution is due again later. An undo of a step that has the lock tries
+    for `rollback_wait` (None: the `ttl`), and is listed as a rollback failure if it cannot have it.
+    """
 
     key: Key
     ttl: Duration = field(default=60, kw_only=True)
@@ -162,7 +170,8 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Semaphore:
-    """At most `limit` executions at a time with this key."""
+    """At most `limit` executions at a time with this key. Everything else is as with a `Lock`, whose `auto_extend` it
+    always has; what a caller gets is `SemaphoreUnavailable`. A limit may be changed: who is in stays in, and counts."""
 
     key: Key
     limit: int = field(default=5, kw_only=True)
@@ -182,8 +191,12 @@ class Semaphore:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most so many starts in each window; all windows are charged or none. `named` takes the limits from
-    settings."""
+    """At most so many starts in each window (`second`, `minute`, `hour`, `day`); all windows are charged or none.
+    `named` takes the limits from settings.
+
+    Asked once for each execution, or attempt of a step. Windows are fixed, and counted by the store's clock. A caller
+    gets `RateLimited`; in a worker the execution is due again when the window rolls.
+    """
 
     key: Key
     limits: Mapping[str, int] = field(default_factory=dict, kw_only=True)
@@ -207,7 +220,8 @@ class RateLimit:
 
     @classmethod
     def named(cls, name: str) -> RateLimit:
-        """The limits that `DJANGO_REACTOR["RATE_LIMITS"]` gives under this name."""
+        """The limits that `DJANGO_REACTOR["RATE_LIMITS"]` gives under this name, which is also the key: all that use it
+        are counted together."""
         if not is_text(name):
             raise DefinitionError(f"RateLimit.named takes a name from DJANGO_REACTOR['RATE_LIMITS']; got {name!r}")
         return cls(name, name=name)
@@ -215,7 +229,11 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """At most one success in each calendar bucket (or each so many seconds). `tz` None: the project's `TIME_ZONE`."""
+    """At most one success in each calendar bucket (or each so many seconds). `tz` None: the project's `TIME_ZONE`.
+
+    What comes later in the bucket halts, or skips the step. The bucket is marked in the transaction of the success; two
+    that begin together may both run, unless a `Lock` keeps them apart.
+    """
 
     key: Key
     every: str | int = field(default="day", kw_only=True)
@@ -231,10 +249,12 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class OrderedLock:
-    """Executions with this key run one at a time, in the order in which they were started.
+    """Executions with this key run one at a time, in the order in which the transactions that started them committed.
 
-    A head that gives no sign of life for `poison_pill_timeout` seconds is passed over. `strict`: after a failure those
-    that come later in the same batch are halted.
+    A caller gets `OutOfTurn` if anybody is in the line; in a worker the execution parks until its turn has come. Until
+    the starting transaction ends, others that start with the key wait for it. A head that gives no sign of life for
+    `poison_pill_timeout` (seconds or timedelta) is passed over. `strict`: after a failure those that come later in the
+    same batch are halted.
     """
 
     key: Key

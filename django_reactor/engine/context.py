@@ -15,10 +15,11 @@ __all__ = ["Context"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """`attempt` counts from 1, `snoozes` from 0.
+    """`attempt` counts from 1, `snoozes` from 0. `step` is the stored name; `tags` are those of the call.
 
-    `idempotency_key` is the same on every attempt and recovery, and new when the step runs again after its undo;
-    `undo` and `compensate` have keys of their own, and `run_key` is the one that the body had.
+    `idempotency_key` is the same on every attempt and recovery, and new when the step runs again after its undo or its
+    compensation; `undo` and `compensate` have keys of their own, and `run_key` is the one that the body had.
+    `in_worker` says whether a delivery runs it, and not a caller.
     """
 
     execution_id: UUID

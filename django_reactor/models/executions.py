@@ -27,7 +27,11 @@ NO_ELEMENT = -1
 class Execution(models.Model):
     """One run of anything: a root, a composed child, an element of a map, a unit.
 
-    The methods run in the calling process and in its transaction, if one is open.
+    The methods run in the calling process and in its transaction, if one is open. Each looks at the row as it is now,
+    and leaves this instance as it was read: call `refresh_from_db()` to see what has become of it. They raise
+    `ExecutionNotFound` if there is no such row any more. Those that act raise `ConfigurationError` if its reactor is
+    not known here; `undo`, `cancel` and `retry` raise `InvalidTransition` for a composed child or an element, whose
+    root is to be asked. `acancel` and its like do the same in Django's thread for synchronous code.
     """
 
     id = models.UUIDField(primary_key=True, editable=False)
@@ -117,8 +121,8 @@ class Execution(models.Model):
         return f"{self.reactor} {self.pk}"
 
     def result(self) -> Result[Any]:
-        """What `run` returned, or would return now: `Dispatched` while it runs. Raises `Gone` if the value refers to
-        a model instance that does not exist any more."""
+        """What `run` returned, or would return now: `Dispatched` while it runs. A failure has no `cause` here. Raises
+        `Gone` if the value refers to a model instance that does not exist any more."""
         from django_reactor import actions
 
         return actions.result_of(self.pk)
@@ -142,7 +146,9 @@ class Execution(models.Model):
     def cancel(self, reason: str = "") -> None:
         """Stop it, at its next step boundary if it runs; what was done is kept, and can be undone later.
 
-        Raises `InvalidTransition` if it has ended otherwise; does nothing if it is cancelled already.
+        Does not wait for that: where another process runs it, this is a request. Children and elements are stopped with
+        it, units that have not started never do. Raises `InvalidTransition` if it rolls back, or has ended otherwise;
+        does nothing if it is cancelled already.
         """
         from django_reactor import actions
 
@@ -154,8 +160,10 @@ class Execution(models.Model):
         await in_thread(actions.cancel, self.pk, reason)
 
     def undo(self, reason: str = "") -> Result[Any]:
-        """Undo what was done, newest first, here. Raises `InvalidTransition` unless it is completed, halted,
-        cancelled, aborted, paused, or failed with rollback failures (which are tried again)."""
+        """Undo what was done, newest first, here. Returns a `Failure`, which says that it was undone, or lists what
+        could not be. Raises `InvalidTransition` unless it is completed, halted, cancelled, aborted, paused, or failed
+        with rollback failures (which are tried again). `Dispatched` if its locks cannot be had now: a worker goes
+        on."""
         from django_reactor import actions
 
         return actions.undo(self.pk, reason)
@@ -166,7 +174,9 @@ class Execution(models.Model):
         return await in_thread(actions.undo, self.pk, reason)
 
     def retry(self) -> Result[Any]:
-        """Run a failed or aborted execution again in place, here, keeping the results that still hold."""
+        """Run a failed or aborted execution again in place, here, keeping the results that still hold: undos that
+        failed are tried again first. An aborted one goes on where it was interrupted. Raises `InvalidTransition` for
+        any other. `Dispatched` if its locks cannot be had now."""
         from django_reactor import actions
 
         return actions.retry(self.pk)
@@ -195,7 +205,8 @@ class Execution(models.Model):
 
     def join(self, timeout: float | None = None) -> Result[Any]:
         """Wait in this thread until it has ended or paused, at most `timeout` seconds (None: for ever), and return
-        its result; raises `WaitTimeout`."""
+        its result; raises `WaitTimeout`. It asks the database every second at least: not inside a transaction, of
+        which a worker sees nothing before it is committed."""
         from django_reactor import actions
 
         return actions.join(self.pk, timeout)
