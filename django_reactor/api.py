@@ -113,6 +113,8 @@ class Reactor(ReactorBase[T]):
         `queue_name` and `priority` say where and how soon it is delivered, in place of those in `Meta`. `run_after`
         delays an `enqueue`: seconds, a timedelta, or an aware datetime.
         """
+        if isinstance(tags, str):
+            raise TypeError(f"tags is a sequence of strings: [{tags!r}]; got the string {tags!r}")
         return Call(cls, idempotency_key, tuple(tags), queue_name, priority, run_after)
 
     @classmethod

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import asdict
 from functools import cache
 from uuid import UUID, uuid4
 
@@ -148,7 +148,8 @@ class Sweeper:
             logger.warning("event=django_reactor.sweep_broken_off error=%s", type(error).__name__)
             return False
         if swept is not None and swept != Swept():
-            logger.info("event=django_reactor.swept delivered=%d woken=%d let_go=%d failed=%d", *astuple(swept))
+            counts = " ".join(f"{name}={count}" for name, count in asdict(swept).items())
+            logger.info("event=django_reactor.swept %s", counts)
         if forgotten:
             logger.info("event=django_reactor.forgotten rows=%d", forgotten)
         return True

@@ -13,6 +13,7 @@ from django_reactor.admin.badges import status_name
 from django_reactor.admin.redactors import redactor_of
 from django_reactor.core.statuses import Status, Stop
 from django_reactor.exceptions import ReactorError
+from django_reactor.journal.fields import storable
 from django_reactor.journal.orm import alias
 from django_reactor.models import Execution
 
@@ -35,6 +36,7 @@ def perform(action: ExecutionAction, execution: Execution, reason: str, log: Log
     if refused := obstacle(action, execution):
         return Answer(messages.ERROR, gettext("Nothing was changed. %(why)s") % {"why": refused})
     scrub = redactor_of(execution).scrub
+    reason = storable(reason) if action.takes_reason else ""
     log(execution, _logged(action, scrub(reason)))
     try:
         action.carry_out(execution, reason)

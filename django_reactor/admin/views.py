@@ -77,7 +77,7 @@ def act(execution_admin: ExecutionAdmin, request: HttpRequest, object_id: str, a
     execution = _visible(execution_admin, request, object_id)
     if not execution_admin.may(request, action.name, execution):
         raise PermissionDenied
-    reason = request.POST.get("reason", "").strip() if action.takes_reason else ""
+    reason = request.POST.get("reason", "").strip()
     answer = perform(action, execution, reason, lambda row, text: execution_admin.log_change(request, row, text))
     execution_admin.message_user(request, answer.text, answer.level)
     return HttpResponseRedirect(_url(execution_admin, "change", execution))

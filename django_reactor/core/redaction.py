@@ -137,6 +137,15 @@ class Redactor:
         found = {form for secret in _secrets_inside(values) for form in _forms_of(secret)}
         self._forms = sorted(found.union(self._forms), key=lambda form: (-len(form), form))
 
+    def held_by(self, values: Mapping[str, object]) -> frozenset[str]:
+        """The names of those values that a secret is inside of."""
+        if not self._forms:
+            return frozenset()
+        return frozenset(name for name, value in values.items() if self._is_inside(value))
+
+    def _is_inside(self, value: object) -> bool:
+        return any(form in text for text in _secrets_inside([value]) for form in self._forms)
+
     def scrub(self, text: str) -> str:
         """The text without any secret: each is replaced by `[REDACTED]`."""
         hits = [form for form in self._forms if form in text]

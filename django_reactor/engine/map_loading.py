@@ -248,7 +248,7 @@ class _Source:
     def _encoded(self, item: Mapping[str, Any], codec: Any, index: int) -> str:
         values = self._run.services.validate(self.target, item)
         self._check_keys(values)
-        redacted = self.target.contract.redacted
+        redacted = self.target.contract.redacted | self._run.redactor.held_by(values)
         text: str = codec.encode_arguments(values, redacted=redacted, at=f"elements[{index}]")
         return text
 
@@ -274,7 +274,8 @@ class _Source:
     def _as_given(self, item: Mapping[str, Any], codec: Any) -> str:
         """For people to look at. Nothing runs with it."""
         try:
-            text: str = codec.encode_arguments(item, redacted=self.target.contract.redacted, at="inputs")
+            redacted = self.target.contract.redacted | self._run.redactor.held_by(item)
+            text: str = codec.encode_arguments(item, redacted=redacted, at="inputs")
         except SerializationError:
             return "{}"
         return text

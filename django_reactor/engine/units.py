@@ -116,6 +116,7 @@ def _inputs_of(run: Run, step: PlanStep, scope: Scope) -> Ended:
             arguments = _validated(run, step, contract, arguments)
         except InputError as error:
             return not_started(ArgumentError(str(error), error.field_errors))
+    redacted |= run.redactor.held_by(arguments)  # what is secret here is no less so on the page of the other execution
     try:
         text = run.codec.encode_arguments(arguments, redacted=redacted, at="arguments")
     except SerializationError as error:

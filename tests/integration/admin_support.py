@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from django.urls import reverse
 
 from django_reactor import Reactor, Redacted, fail, halt, step
 from django_reactor.core.statuses import Status
+from django_reactor.engine.identifiers import uuid7
 from django_reactor.models import Execution, JournalEntry
 
 __all__ = [
@@ -99,8 +99,10 @@ def fingerprint_of(reactor: type[Reactor[Any]]) -> str:
 
 
 def an_id(moment: datetime | None = None) -> UUID:
-    """A UUIDv7 of this moment."""
-    milliseconds = int(moment.timestamp() * 1000) if moment else time.time_ns() // 1_000_000
+    """A UUIDv7 of this moment; otherwise of now, and later than those that were made before."""
+    if moment is None:
+        return uuid7()
+    milliseconds = int(moment.timestamp() * 1000)
     random = int.from_bytes(os.urandom(10), "big")
     return UUID(int=milliseconds << 80 | 0x7 << 76 | (random >> 4 & 0xFFF) << 64 | 0x2 << 62 | random & (1 << 62) - 1)
 

@@ -227,6 +227,16 @@ def test_undo_undoes_and_keeps_the_reason() -> None:
 
 
 @pytest.mark.django_db
+def test_a_reason_with_what_databases_cannot_hold_is_kept_without_it() -> None:
+    done = stored(Shipment.run(parcel="P-1"))
+    client_of("view", "undo").post(act_url(done, "undo"), {"reason": "sent\x00twice"})
+    assert [entry.reason for entry in done.trace() if entry.action == "rollback"] == [
+        "sent\N{REPLACEMENT CHARACTER}twice"
+    ]
+    assert "sent\N{REPLACEMENT CHARACTER}twice" in LogEntry.objects.get().change_message
+
+
+@pytest.mark.django_db
 def test_an_undo_that_fails_says_so() -> None:
     done = stored(Shipment.run(parcel="P-1"))
     with broken("unpack"):

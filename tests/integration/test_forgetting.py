@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import timedelta
 from io import StringIO
@@ -110,3 +111,23 @@ def test_the_sweeper_of_a_process_forgets_in_its_first_turn_and_then_seldom() ->
         sweeper.stop(PATIENCE)
     assert turns[:3] == ["sweep", "forget", "sweep"]
     assert turns.count("forget") == 1
+
+
+def test_what_a_sweep_has_done_is_logged_count_by_count(caplog: pytest.LogCaptureFixture) -> None:
+    done, swept = threading.Event(), iter([Swept(delivered=2, timed_out=1)])
+
+    def sweep(holder: UUID) -> Swept:
+        found = next(swept, None)
+        if found is None:
+            done.set()
+        return found or Swept()
+
+    sweeper = Sweeper(sweep, lambda: 0.001)
+    with caplog.at_level(logging.INFO, "django_reactor"):
+        sweeper.start()
+        try:
+            assert done.wait(PATIENCE)
+        finally:
+            sweeper.stop(PATIENCE)
+    (line,) = [record.getMessage() for record in caplog.records if "event=django_reactor.swept" in record.getMessage()]
+    assert line == "event=django_reactor.swept delivered=2 woken=0 let_go=0 timed_out=1 failed=0"

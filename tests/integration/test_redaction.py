@@ -7,11 +7,31 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.test import override_settings
+from django.urls import reverse
 from pydantic import BaseModel, SecretStr
 
-from django_reactor import Failure, Reactor, Redacted, Retry, Step, fail, halt, skip, snooze, step
+from django_reactor import (
+    Failure,
+    Reactor,
+    Redacted,
+    Retry,
+    Step,
+    async_reactor,
+    async_step,
+    compose,
+    fail,
+    halt,
+    map_step,
+    skip,
+    snooze,
+    step,
+)
+from django_reactor.core.statuses import Relation
 from django_reactor.exceptions import InputError, SerializationError
+from django_reactor.models import Execution
 from django_reactor.signals import SIGNALS
+from tests.integration.admin_support import client_of
 from tests.stored import execution_of
 
 pytestmark = pytest.mark.django_db
@@ -117,6 +137,57 @@ def test_a_secret_that_a_step_returns_is_not_shown_by_a_later_failure() -> None:
     assert isinstance(result, Failure)
     assert result.message == "refused [REDACTED]"
     assert "4711" not in repr(execution_of(result).failure)
+
+
+class Carried(Reactor[str]):
+    """Does not know that what it is given is a secret."""
+
+    class Meta:
+        returns = "use"
+
+    header: str
+    fails: bool = False
+
+    @step
+    def use(self, header: str) -> str:
+        if self.fails:
+            raise RuntimeError(f"refused {header}")
+        return f"sent {header}"
+
+
+class GoesOn(Reactor[Any]):
+    token: Redacted[str]
+
+    @compose(Carried)
+    def child(self) -> dict[str, Any]:
+        return {"header": f"Bearer {self.token}"}
+
+    @map_step(Carried, fail_fast=False)
+    def elements(self) -> list[dict[str, Any]]:
+        return [{"header": self.token, "fails": fails} for fails in (False, True)] + [{"heading": self.token}]
+
+    @async_reactor(Carried)
+    def reactor_unit(self) -> dict[str, Any]:
+        return {"header": self.token, "fails": True}
+
+    @async_step(retry=Retry(max_attempts=1))
+    def step_unit(self, child: str) -> None:
+        raise RuntimeError(f"refused {child}")
+
+
+def test_a_secret_that_goes_on_to_a_child_an_element_or_a_unit_is_shown_on_none_of_their_pages(
+    transactional_db: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}), caplog.at_level(logging.DEBUG):
+        GoesOn.run(token=SECRET)
+    executions = Execution.objects.all()
+    assert {execution.relation for execution in executions} == {*Relation}
+    client = client_of("view")
+    for execution in executions:
+        page = client.get(reverse("admin:django_reactor_execution_change", args=[execution.pk])).content.decode()
+        assert "[REDACTED]" in page, execution
+        for text in (page, repr(execution.failure), caplog.text):
+            assert "4711" not in text, execution
 
 
 def test_a_value_that_is_redacted_remains_usable() -> None:
