@@ -79,8 +79,8 @@ def resume_correlated(reactor: type, payload: Any, correlation_id: str, step: st
 
 def deliver(execution_id: UUID) -> Result[Any] | None:
     """Continue here an execution whose process died: does nothing unless it is due and no process holds it."""
-    definition = _known_definition(execution_id)
-    return delivering.deliver(services(), lambda label: definition, execution_id, in_worker=False)
+    _known_definition(execution_id)
+    return delivering.deliver(services(), _definition, execution_id, in_worker=False)
 
 
 def join(execution_id: UUID, timeout: float | None) -> Result[Any]:
@@ -125,8 +125,8 @@ def _is_moving(execution_id: UUID) -> bool:
 
 def _plan_of(label: str) -> Plan:
     """The plan of a reactor that may be unknown here; its results can be read all the same."""
-    found = registry.find(label)
-    return definition_of_target(found).plan if found is not None else Plan(steps=())
+    found = _definition(label)
+    return found.plan if found is not None else Plan(steps=())
 
 
 def _known_definition(execution_id: UUID) -> Definition:
@@ -142,11 +142,16 @@ def _known_definition(execution_id: UUID) -> Definition:
     return _by_label(label, f"execution {execution_id}")
 
 
-def _by_label(label: str, whose: str = "the execution") -> Definition:
+def _definition(label: str) -> Definition | None:
     found = registry.find(label)
+    return None if found is None else definition_of_target(found)
+
+
+def _by_label(label: str, whose: str = "the execution") -> Definition:
+    found = _definition(label)
     if found is None:
         raise ConfigurationError(
             f"the reactor {label!r} of {whose} is not known here{registry.near(label)}; bring its module back, or give "
             f"its successor Meta.name = {label!r}"
         )
-    return definition_of_target(found)
+    return found

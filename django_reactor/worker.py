@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from django.db import close_old_connections
+from django.db import connections
 
 from django_reactor.core import registry
 from django_reactor.core.plan import Definition
@@ -27,15 +27,21 @@ def deliver(execution_id: UUID | str) -> None:
 
     Errors of the delivery itself (the database is away, a fault of ours) are logged and contained: the lease lapses,
     and the sweeper delivers again. Interruptions of the worker go on. Database connections are closed around it, as
-    Django does around a request.
+    Django does around a request; but not those of a test that delivers inside of its own transaction.
     """
-    close_old_connections()
+    _close_old_connections()
     try:
         delivering.deliver(services(), definition, UUID(str(execution_id)), known=known())
     except Exception:  # one delivery
         logger.exception("event=django_reactor.delivery_failed execution_id=%s", execution_id)
     finally:
-        close_old_connections()
+        _close_old_connections()
+
+
+def _close_old_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def definition(label: str) -> Definition | None:

@@ -13,7 +13,7 @@ from django_reactor.core.options import Coordination
 from django_reactor.core.plan import Definition, Plan
 from django_reactor.core.statuses import FORWARD, PARTS, Action, EntryOutcome, Relation, Status, Stop
 from django_reactor.engine.advance import advance
-from django_reactor.engine.delivering import deliver
+from django_reactor.engine.delivering import deliver_as
 from django_reactor.engine.parts import leaf_of
 from django_reactor.engine.recording import record
 from django_reactor.engine.records import Lease, Move
@@ -86,7 +86,7 @@ def cancel(services: Services, definition: Definition, execution_id: UUID, reaso
     executions = services.executions
     reason = _scrubbed(services, execution_id, reason)
     if executions.request_stop(execution_id, Stop.CANCEL, reason):
-        deliver(services, lambda label: definition, execution_id, in_worker=False)
+        deliver_as(services, alone, execution_id)
         return
     record, _ = services.journal.load(execution_id)
     if record.status is Status.CANCELLED:

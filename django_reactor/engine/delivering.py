@@ -25,7 +25,7 @@ from django_reactor.engine.taking_up import run_of
 from django_reactor.engine.units import definition_of_unit
 from django_reactor.results import Result
 
-__all__ = ["Find", "deliver"]
+__all__ = ["Find", "deliver", "deliver_as"]
 
 logger = logging.getLogger("django_reactor")
 
@@ -50,6 +50,14 @@ def deliver(
     return result
 
 
+def deliver_as(services: Services, definition: Definition, execution_id: UUID) -> None:
+    """Continue an execution here, if it is due and no process holds it, as this; whoever it has to wait for is left to
+    the workers."""
+    claim = services.executions.claim(execution_id, uuid4())
+    if claim is not None:
+        _carry_on(services, definition, claim, in_worker=False)
+
+
 def _delivered(
     services: Services, find: Find, execution_id: UUID, known: Sequence[str], *, in_worker: bool
 ) -> tuple[Result[Any] | None, UUID | None]:
@@ -62,9 +70,7 @@ def _delivered(
         if found is None:
             return None, None
         definition, claim = found
-    reached(CrashPoint.CLAIMED)
-    run = _claimed(services, definition, claim, in_worker=in_worker)
-    result = advance(run, before=lambda: _look_at_claim(run, claim))
+    run, result = _carry_on(services, definition, claim, in_worker=in_worker)
     ahead, following = run.tenure.behind, next_of(run)
     while following is not None:
         reached(CrashPoint.CLAIMED)
@@ -72,6 +78,12 @@ def _delivered(
         ahead = following.tenure.behind or ahead
         following = next_of(following)
     return result, ahead
+
+
+def _carry_on(services: Services, definition: Definition, claim: Claim, *, in_worker: bool) -> tuple[Run, Result[Any]]:
+    reached(CrashPoint.CLAIMED)
+    run = _claimed(services, definition, claim, in_worker=in_worker)
+    return run, advance(run, before=lambda: _look_at_claim(run, claim))
 
 
 def _knows(services: Services, find: Find, execution_id: UUID) -> bool:

@@ -16,6 +16,7 @@ from django_reactor.engine.records import ExecutionRecord, Lease
 from django_reactor.engine.run import Run
 from django_reactor.engine.services import Services
 from django_reactor.engine.tenure import Tenure
+from django_reactor.exceptions import ExecutionNotFound
 from django_reactor.results import Result
 
 __all__ = ["go_on", "loaded", "run_of"]
@@ -41,9 +42,6 @@ def run_of(
     in_worker: bool = False,
 ) -> Run:
     """The same of row and entries that were read as the lease was taken."""
-    surroundings = None
-    if record.relation is Relation.ASYNC_STEP and record.parent_id is not None:
-        surroundings = services.journal.load(record.parent_id)[0].inputs
     run = Run(
         services=services,
         definition=definition,
@@ -52,6 +50,15 @@ def run_of(
         lease=lease,
         codec=services.new_codec(),
         tenure=Tenure(lease=lease, in_worker=in_worker),
-        surroundings=surroundings,
+        surroundings=_surroundings(services, record),
     )
     return as_element(run, in_worker=in_worker)
+
+
+def _surroundings(services: Services, record: ExecutionRecord) -> str | None:
+    if record.relation is not Relation.ASYNC_STEP or record.parent_id is None:
+        return None
+    try:
+        return services.journal.load(record.parent_id)[0].inputs
+    except ExecutionNotFound:  # it was deleted as this was dispatched, which is on its own now
+        return None

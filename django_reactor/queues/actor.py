@@ -7,11 +7,12 @@ import threading
 from typing import Any
 
 import dramatiq
+from django.db import connections
 
 from django_reactor.conf import settings
 from django_reactor.queues import entry, names, processes
 
-__all__ = ["ACTOR", "WorkerLife", "declare_queue", "prepare"]
+__all__ = ["ACTOR", "WorkerLife", "declare_queue", "deliver", "prepare"]
 
 ACTOR = "django_reactor.deliver"
 
@@ -53,9 +54,19 @@ def prepare(broker: dramatiq.Broker) -> None:
         if ACTOR not in broker.actors:
             known = {name: value for name, value in OPTIONS.items() if name in broker.actor_options}
             queue = settings.load().QUEUE_NAME
-            dramatiq.actor(broker=broker, actor_name=ACTOR, queue_name=queue, **known)(entry.deliver)
+            dramatiq.actor(broker=broker, actor_name=ACTOR, queue_name=queue, **known)(deliver)
             for name in names.declared():
                 broker.declare_queue(name)
+
+
+def deliver(execution_id: str) -> None:
+    """In a thread that runs the project's other actors too. One that was interrupted there may have left a block of
+    Django's open: what a delivery wrote in it, nobody would commit."""
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            connection.close()
+            connection.connect()
+    entry.deliver(execution_id)
 
 
 def declare_queue(broker: dramatiq.Broker, name: str) -> None:

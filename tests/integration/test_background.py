@@ -236,6 +236,29 @@ def test_units_run_on_their_own_and_are_read(points: int, read: str) -> None:
     assert {child.root_id for child in children.values()} == {execution.pk}
 
 
+@pytest.fixture
+def mail() -> Execution:
+    """A unit that nobody has begun."""
+    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages"}):
+        Units.enqueue()
+        worker.deliver(Execution.objects.get().pk)
+    return Execution.objects.get(parent_step="mail")
+
+
+def test_a_unit_whose_step_is_declared_no_more_can_be_cancelled(mail: Execution) -> None:
+    Execution.objects.filter(pk=mail.pk).update(parent_step="post")
+    mail.cancel("nobody knows it")
+    mail.refresh_from_db()
+    assert (mail.status, mail.stop) == ("cancelled", "")
+
+
+def test_a_unit_whose_parent_was_deleted_as_it_was_dispatched_runs_on_its_own(mail: Execution) -> None:
+    with connection.cursor() as cursor:  # the ORM would delete the unit that it sees, too
+        cursor.execute("DELETE FROM django_reactor_execution WHERE relation = 'root'")
+    worker.deliver(mail.pk)
+    assert mail.result() == Success("mailed 5", execution_id=mail.pk)
+
+
 def test_a_reader_in_the_transaction_that_dispatched_its_unit_fails_at_once() -> None:
     with transaction.atomic():
         result = Units.run()

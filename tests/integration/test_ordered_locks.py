@@ -156,6 +156,18 @@ def test_a_backlog_is_worked_off_in_the_order_of_its_starts() -> None:
     assert states() == [TicketState.DONE] * 6
 
 
+def test_the_one_before_is_carried_on_as_what_it_is() -> None:
+    first, second = *queued("a"), *queued("b", reactor=Both, first=1, second=2)
+    deliver(second)
+    work()
+    steps = [
+        [entry.step for entry in Execution.objects.get(pk=each).trace() if entry.action == "run"]
+        for each in (first, second)
+    ]
+    assert steps == [["post"], ["move"]]
+    assert log == ["a", "b"]
+
+
 def test_a_caller_out_of_turn_leaves_nothing_and_uses_no_number() -> None:
     queued("a")
     with pytest.raises(OutOfTurn):
