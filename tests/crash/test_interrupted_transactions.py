@@ -146,12 +146,22 @@ def session_that_has_ended() -> None:
 
 def statement_that_has_no_answer_yet() -> None:
     """Dramatiq's interruptions strike psycopg in its wait for an answer, and are none of those that it looks for."""
-    if connection.vendor != "postgresql":
-        pytest.skip("what psycopg does")
     connection.connection.pgconn.send_query(b"SELECT pg_sleep(0.2)")
 
 
-@pytest.mark.parametrize("breaks", [session_that_has_ended, statement_that_has_no_answer_yet])
+BREAKS = [
+    pytest.param(
+        session_that_has_ended,
+        marks=pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has no session that could be lost"),
+    ),
+    pytest.param(
+        statement_that_has_no_answer_yet,
+        marks=pytest.mark.skipif(connection.vendor != "postgresql", reason="what psycopg does"),
+    ),
+]
+
+
+@pytest.mark.parametrize("breaks", BREAKS)
 @pytest.mark.parametrize("is_in_block", [False, True])
 def test_a_connection_that_cannot_even_be_rolled_back_is_replaced(
     breaks: Callable[[], None], is_in_block: bool
