@@ -21,6 +21,10 @@ class Worker:
         self.name = name
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, **command: Any) -> Mapping[str, Any]:
         assert self._process.stdin is not None  # a pipe was asked for
         self._process.stdin.write(json.dumps(command) + "\n")

@@ -16,13 +16,25 @@ from statistics import median
 from benchmarks import report
 from benchmarks.processes import workers
 from benchmarks.queues.fleet import running
-from benchmarks.queues.turns import Gathered, Latency, Rates, Team, gathering, latency, side_by_side, warm_up
+from benchmarks.queues.turns import (
+    Gathered,
+    Latency,
+    Rates,
+    Size,
+    Team,
+    gathering,
+    growth,
+    latency,
+    side_by_side,
+    warm_up,
+)
 from benchmarks.redis_server import keys_of_this_run, redis_answers
 from benchmarks.stores import STORES, available, created, settings_of_server
 from testproject.brokers import redis_url
 
 CONTENDERS = ("raw", "reactor", "celery", "dbos")
 PEERS = ("celery", "dbos")
+OURS = "reactor"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,6 +59,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (default: %(default)s)")
     parser.add_argument("--number", type=int, default=2000, help="enqueued in a turn (default: %(default)s)")
     parser.add_argument("--gather", type=int, default=5000, help="results that are gathered (default: %(default)s)")
+    parser.add_argument(
+        "--growth",
+        type=int,
+        nargs="*",
+        default=[1_000, 50_000],
+        metavar="SIZE",
+        help="results that this project gathers once each, for time and memory (default: 1000 50000)",
+    )
     parser.add_argument("--samples", type=int, default=100, help="of the latency (default: %(default)s)")
     parser.add_argument(
         "--worker-timeout",
@@ -102,6 +122,9 @@ def _measure(names: Sequence[str], options: argparse.Namespace, environment: Map
             _say(_gathered(gathering(teams, options.rounds, options.gather), options.gather))
         if options.samples:
             _say(_latencies({team.name: latency(team, options.samples) for team in teams}, options.samples))
+        for team in teams:
+            if team.name == OURS and options.growth:
+                _say(_growth(growth(team, options.growth)))
 
 
 def _comparison(measured: Mapping[str, Rates], number: int) -> str:
@@ -134,6 +157,16 @@ def _latencies(measured: Mapping[str, Latency], samples: int) -> str:
     lines = [f"from enqueue to the start of the body, one at a time, {samples} samples, in ms"]
     lines += [f"{'contender':<10} {'p50':>8} {'p95':>8}"]
     lines += [f"{name:<10} {each.p50 * 1e3:>8.1f} {each.p95 * 1e3:>8.1f}" for name, each in measured.items()]
+    return "\n".join(lines)
+
+
+def _growth(sizes: Sequence[Size]) -> str:
+    lines = ["results gathered once by this project: time of each, and the most memory of a process, in MB"]
+    lines += [f"{'results':>10}{'each':>10}{'asker':>8}{'worker':>8}"]
+    lines += [
+        f"{size.number:>10,}{size.seconds * 1e6:>7,.0f} µs{size.asker / 1e6:>8,.0f}{size.worker / 1e6:>8,.0f}"
+        for size in sizes
+    ]
     return "\n".join(lines)
 
 

@@ -32,16 +32,20 @@ class Fleet:
 
     def worked(self) -> float:
         """Seconds that their processes were at work so far; 0 where there is no /proc."""
-        return sum(map(self._worked, Path("/proc").glob("[0-9]*/stat"))) / os.sysconf("SC_CLK_TCK")
+        return sum(int(fields[11]) + int(fields[12]) for _, fields in self._processes()) / os.sysconf("SC_CLK_TCK")
 
-    def _worked(self, stat: Path) -> int:
-        """Ticks of one process, if it is of our groups. Its name, in brackets, may hold anything."""
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0  # it has ended
+    def pids(self) -> list[int]:
+        """Of their processes; none where there is no /proc."""
+        return [pid for pid, _ in self._processes()]
+
+    def _processes(self) -> Iterator[tuple[int, list[str]]]:
+        """Those of our groups, and what `stat` says behind the name, which is in brackets and may hold anything."""
         groups = {process.pid for process in self._started}
-        return int(fields[11]) + int(fields[12]) if int(fields[2]) in groups else 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[2]) in groups:
+                    yield int(stat.parent.name), fields
 
     def end(self) -> None:
         self.go_on()

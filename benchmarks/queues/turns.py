@@ -3,7 +3,7 @@
 1. Each is warmed up by some work, which also waits for its workers to be ready.
 2. In every round each enqueues, while its workers stand still; then they go on until all is done.
 3. In rounds of their own each gathers the results of many pieces of work.
-4. At the end each is asked for latencies, alone.
+4. At the end each is asked for latencies, alone, and this project for maps of several sizes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from statistics import median, quantiles
 
 from benchmarks.processes import Worker
 from benchmarks.queues.fleet import Fleet
+from benchmarks.queues.memory import forget_peaks, peak
 
-__all__ = ["Gathered", "Latency", "Rates", "Team", "gathering", "latency", "side_by_side", "warm_up"]
+__all__ = ["Gathered", "Latency", "Rates", "Size", "Team", "gathering", "growth", "latency", "side_by_side", "warm_up"]
 
 WARM_UP = 100
 
@@ -63,6 +64,17 @@ class Gathered:
 
     def ratio(self, other: Gathered) -> float:
         return _ratio(self.rate, other.rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Of so many results gathered at once: the seconds that each took, and the most bytes that the process that asked
+    for them, and one of the workers, had meanwhile."""
+
+    number: int
+    seconds: float
+    asker: int
+    worker: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +126,20 @@ def gathering(teams: Sequence[Team], rounds: int, number: int) -> Mapping[str, G
             work[team.name].append((team.fleet.worked() - before) / number)
         order.reverse()
     return {name: Gathered(rate=[number / each for each in seconds[name]], work=work[name]) for name in seconds}
+
+
+def growth(team: Team, sizes: Sequence[int]) -> Sequence[Size]:
+    """From the smallest to the largest: what was allocated once may be kept."""
+    return [_size(team, number) for number in sorted(sizes)]
+
+
+def _size(team: Team, number: int) -> Size:
+    asker, workers = [team.producer.pid], team.fleet.pids()
+    forget_peaks([*asker, *workers])
+    team.fleet.go_on()
+    seconds = team.producer.ask(do="gather", number=number)["seconds"]
+    team.fleet.stand_still()
+    return Size(number=number, seconds=seconds / number, asker=peak(asker), worker=peak(workers))
 
 
 def latency(team: Team, samples: int) -> Latency:

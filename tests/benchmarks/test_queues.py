@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,21 @@ from tests.services import require_service
 def test_a_run_prints_rates_and_latencies_and_leaves_nothing_behind(tmp_path: Path) -> None:
     require_service("postgres")
     require_service("redis")
-    command = ["raw", "reactor", "--rounds", "1", "--number", "20", "--samples", "3", "--gather", "20"]
+    command = [
+        "raw",
+        "reactor",
+        "--rounds",
+        "1",
+        "--number",
+        "20",
+        "--samples",
+        "3",
+        "--gather",
+        "20",
+        "--growth",
+        "10",
+        "30",
+    ]
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.queues", *command],
         env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -31,6 +46,9 @@ def test_a_run_prints_rates_and_latencies_and_leaves_nothing_behind(tmp_path: Pa
     assert process.returncode == 0
     named = [line.split()[0] for line in printed.splitlines() if line]
     assert [named.count(name) for name in ("raw", "reactor")] == [3, 3]  # rates, results and latencies
+    grown = re.findall(r"^ +(10|30) +[\d,]+ µs +(\d+) +(\d+)$", printed, re.MULTILINE)
+    assert [size for size, *_ in grown] == ["10", "30"]
+    assert all(int(megabytes) > 10 for _, *peaks in grown for megabytes in peaks)
     assert databases(process.pid) == []
     assert keys(process.pid) == []
     assert list(tmp_path.iterdir()) == []
