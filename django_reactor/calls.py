@@ -11,6 +11,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from django_reactor.core.keys import render_key
+from django_reactor.core.naming import is_storable, problem_of_priority, problem_of_queue_name
 from django_reactor.core.options import Duration, seconds
 from django_reactor.core.plan import Definition, Kind
 from django_reactor.core.reactor import ReactorBase, definition_of
@@ -49,6 +50,10 @@ class Call(Generic[T]):
             raise TypeError(f"tags must be strings; got {self.tags!r}")
         if self.idempotency_key is not None:
             _check_idempotency_key(self.idempotency_key)
+        if self.queue_name is not None and (problem := problem_of_queue_name(self.queue_name)):
+            raise InputError("queue_name", {"__all__": [problem]})
+        if self.priority is not None and (problem := problem_of_priority(self.priority)):
+            raise InputError("priority", {"__all__": [problem]})
 
     def run(self, **inputs: Any) -> Result[T]:
         definition = self._definition()
@@ -117,7 +122,7 @@ def check_targets(definition: Definition, above: frozenset[str] = frozenset()) -
 def _check_idempotency_key(key: str) -> None:
     if not 0 < len(key) <= MAX_KEY_LENGTH:
         raise InputError("idempotency_key", {"__all__": [f"must be a string of 1 to {MAX_KEY_LENGTH} characters"]})
-    if "\x00" in key or any(0xD800 <= ord(character) <= 0xDFFF for character in key):
+    if not is_storable(key):
         problem = "must hold neither NUL nor lone surrogates: databases refuse them"
         raise InputError("idempotency_key", {"__all__": [problem]})
 

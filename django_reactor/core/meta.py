@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django_reactor.core.naming import suggestion
+from django_reactor.core.naming import problem_of_priority, problem_of_queue_name, suggestion
 from django_reactor.core.options import (
     Background,
     Coordination,
@@ -167,6 +167,15 @@ def _verbose_name(where: str, value: Any) -> Any:
     return text(where, value) if isinstance(value, str | int | float | list | dict) else value
 
 
+def _without(problem_of: Callable[[object], str]) -> Check:
+    def check(where: str, value: Any) -> Any:
+        if problem := problem_of(value):
+            raise DefinitionError(f"{where} {problem}; got {value!r}")
+        return value
+
+    return check
+
+
 _COORDINATION = {name: coordination_of(kind) for name, kind in PRIMITIVES.items()}
 
 STEP_OPTIONS: Mapping[str, Check] = {"name": text, "retry": instance_of(Retry, "Retry(…)"), **_COORDINATION}
@@ -180,7 +189,7 @@ REACTOR_OPTIONS: Mapping[str, Check] = {
     "background": instance_of(Background, "Background(…)"),
     "idempotency_key": _key,
     "durability": _durability,
-    "queue_name": text,
-    "priority": instance_of(int, "a whole number"),
+    "queue_name": _without(problem_of_queue_name),
+    "priority": _without(problem_of_priority),
     "retention": _retention,
 }

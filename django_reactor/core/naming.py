@@ -7,7 +7,17 @@ from difflib import get_close_matches
 
 from django_reactor.exceptions import DefinitionError
 
-__all__ = ["MAX_LENGTH", "REACTOR_RESERVED", "STEP_RESERVED", "check_name", "suggestion"]
+__all__ = [
+    "MAX_LENGTH",
+    "REACTOR_RESERVED",
+    "STEP_RESERVED",
+    "check_name",
+    "check_stored_name",
+    "is_storable",
+    "problem_of_priority",
+    "problem_of_queue_name",
+    "suggestion",
+]
 
 REACTOR_RESERVED = frozenset(
     {
@@ -33,6 +43,11 @@ STEP_RESERVED = REACTOR_RESERVED | {"call", "acall", "undo", "compensate"}
 MAX_LENGTH = 200
 """Characters of a stored name or a label: the width of the columns that hold them."""
 
+MAX_QUEUE_NAME = 100
+"""As well."""
+MOST_PRIORITY = 2**31 - 1
+"""What every database has room for, below zero too."""
+
 SHOWN = 8
 """Known names listed in an error when none is similar."""
 
@@ -48,7 +63,30 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; there are {', '.join(names[:SHOWN])}" + (", …" if len(names) > SHOWN else "")
 
 
-def check_length(where: str, name: str) -> None:
+def is_storable(text: str) -> bool:
+    """Whether every database can hold it, and look for it: PostgreSQL refuses NUL, and all of them lone surrogates."""
+    return "\x00" not in text and (text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text))
+
+
+def problem_of_queue_name(name: object) -> str:
+    """What is wrong with it; '' if nothing is."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_QUEUE_NAME:
+        return f"must be a text of 1 to {MAX_QUEUE_NAME} characters"
+    return "" if is_storable(name) else "must hold neither NUL nor lone surrogates: databases refuse them"
+
+
+def problem_of_priority(priority: object) -> str:
+    """What is wrong with it; '' if nothing is."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
+        return f"must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+    return ""
+
+
+def check_stored_name(where: str, name: str) -> None:
+    if not is_storable(name):
+        raise DefinitionError(
+            f"{where}: the stored name {name[:40]!r} holds NUL or lone surrogates, which databases refuse"
+        )
     if len(name) > MAX_LENGTH:
         raise DefinitionError(
             f"{where}: the stored name {name[:40]!r}… has {len(name)} characters; use {MAX_LENGTH} at most"

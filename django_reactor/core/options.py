@@ -33,11 +33,17 @@ MAX_EXPONENT = 62
 """Larger powers of two exceed any delay and only cost time (or overflow a float)."""
 
 
+LONGEST = timedelta(days=100 * 365)
+"""Of durations: what comes after it still is a time that every database can hold."""
+
+
 def seconds(duration: Duration, what: str = "duration") -> float:
     """A duration, given in seconds or as a timedelta, in seconds."""
     number = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not is_number(number) or not 0 <= number < float("inf"):
         raise DefinitionError(f"{what} must be a number of seconds or a timedelta, not negative; got {duration!r}")
+    if number > LONGEST.total_seconds():
+        raise DefinitionError(f"{what} must be at most a hundred years; got {duration!r}")
     return float(number)
 
 

@@ -18,7 +18,7 @@ from django_reactor.core.declared import Declaration
 from django_reactor.core.handlers import handlers_of
 from django_reactor.core.keys import check_coordination, check_key
 from django_reactor.core.meta import MetaOptions
-from django_reactor.core.naming import check_length
+from django_reactor.core.naming import check_stored_name
 from django_reactor.core.options import ONE_ATTEMPT, Background
 from django_reactor.core.ordering import find_cycle
 from django_reactor.core.plan import Kind, Plan, PlanStep, Source
@@ -55,7 +55,7 @@ def make_plan(cls: type, chains: Mapping[str, Sequence[Declaration]], contract: 
 def _check_names(names: Names) -> None:
     owners: dict[str, str] = {}
     for attribute, stored in names.stored.items():
-        check_length(names.where(attribute), stored)
+        check_stored_name(names.where(attribute), stored)
         if stored in owners:
             raise DefinitionError(
                 f"{names.where(attribute)} has the stored name {stored!r}, which {owners[stored]!r} has already; "

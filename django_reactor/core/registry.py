@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django_reactor.core.naming import check_length, suggestion
+from django_reactor.core.naming import check_stored_name, suggestion
 from django_reactor.exceptions import DefinitionError
 
 __all__ = [
@@ -53,7 +53,7 @@ def register(cls: type) -> None:
     and `manage.py check` do it. A class that is made inside a function replaces an earlier one of that kind: tests
     define them again and again.
     """
-    check_length(_place(cls), _label(cls))
+    check_stored_name(_place(cls), _label(cls))
     key = (cls.__module__, cls.__qualname__)
     previous = _classes.get(key)
     _classes[key] = cls

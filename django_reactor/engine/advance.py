@@ -105,6 +105,7 @@ def advance(run: Run, before: Callable[[], None] = lambda: None) -> Result[Any]:
                 raise error
         raise
     finally:
+        tenure.no_longer_keep()
         if tenure.holdings:
             run.gate.forget()
 

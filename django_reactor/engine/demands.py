@@ -8,6 +8,7 @@ from typing import Any
 
 from django_reactor.core.buckets import SECONDS
 from django_reactor.core.keys import render_key
+from django_reactor.core.naming import is_storable
 from django_reactor.core.options import Coordination, Lock, Period, Primitive, RateLimit, Semaphore, seconds
 from django_reactor.engine.coordination_ports import HoldKind, Key, Ticket, Wanted, Window
 from django_reactor.exceptions import (
@@ -167,6 +168,6 @@ def _windows(limit: RateLimit, named: NamedLimits) -> Sequence[Window]:
 
 
 def _checked(key: str, where: str) -> str:
-    if "\x00" in key or any(0xD800 <= ord(character) <= 0xDFFF for character in key):
+    if not is_storable(key):
         raise ArgumentError(f"{where}: the key holds NUL or lone surrogates, which databases refuse")
     return key

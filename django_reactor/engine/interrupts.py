@@ -19,6 +19,7 @@ from typing import Any
 from django_reactor.core.decisions import ApplyAnswer, Ask, Decision, Pause
 from django_reactor.core.entries import Entry
 from django_reactor.core.keys import render_key
+from django_reactor.core.naming import is_storable
 from django_reactor.core.outcomes import SkippedOver, Snoozed, Succeeded
 from django_reactor.core.plan import PlanStep
 from django_reactor.core.redaction import is_redacted
@@ -98,7 +99,7 @@ def _correlation_id(run: Run, step: PlanStep) -> str | None:
     found = render_key(step.correlation_id, values, where)
     if len(found) > MAX_CORRELATION_ID:
         raise ArgumentError(f"{where} has {len(found)} characters; at most {MAX_CORRELATION_ID} can be stored")
-    if "\x00" in found or any(0xD800 <= ord(character) <= 0xDFFF for character in found):
+    if not is_storable(found):
         raise ArgumentError(f"{where} holds NUL or lone surrogates, which databases refuse")
     return found
 

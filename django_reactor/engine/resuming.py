@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django_reactor.core.history import fold
-from django_reactor.core.naming import suggestion
+from django_reactor.core.naming import is_storable, suggestion
 from django_reactor.core.plan import Definition, Kind, PlanStep
 from django_reactor.core.statuses import FORWARD, Stop
 from django_reactor.core.waits import WaitState
@@ -81,7 +81,7 @@ def resume_correlated(
     services: Services, find: Find, declaring: Definition, payload: object, correlation_id: str, step: str | None
 ) -> Result[Any]:
     """Answer the open interrupt of this reactor that has this correlation id."""
-    found = services.answers.correlated(declaring.label, correlation_id)
+    found = services.answers.correlated(declaring.label, correlation_id) if is_storable(correlation_id) else ()
     if step is not None:
         name = _known_interrupt(declaring, step).name
         found = [known for known in found if known.address.key.step == name]

@@ -69,5 +69,7 @@ class Tenure:
             leases.hold(self.lease)
 
     def no_longer_keep(self) -> None:
+        """Idempotent: an interruption may have broken it off."""
         if self._kept_by is not None:
             self._kept_by.let_go(self.lease)
+            self._kept_by = None

@@ -1,5 +1,5 @@
-"""An interruption that strikes while a lock is taken or given back: the process keeps nothing alive that nobody holds,
-or the lock would be held as long as the process lives."""
+"""An interruption that strikes while a lock, or the lease, is taken or given back: the process keeps nothing alive that
+nobody holds, or that would be held as long as the process lives."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from django_reactor import Lock, Reactor, Success, step
 from django_reactor.coordination.database.holds import DatabaseHolds
 from django_reactor.core.statuses import Status
+from django_reactor.engine.leases import LeaseKeeper
 from django_reactor.models import Execution
 from django_reactor.runtime import services
 from django_reactor.signals import execution_started, lock_acquired
@@ -70,6 +71,17 @@ def test_an_interrupted_process_keeps_no_lock_alive_and_a_retry_goes_on(
         return
     assert execution.status == Status.ABORTED
     assert execution.retry() == Success("done", execution_id=execution.pk)
+
+
+def test_an_interrupted_process_renews_no_lease_that_nobody_has() -> None:
+    """As the lease is let go, for which an end and an interruption are alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        interrupting = Interrupting(1, is_carried_out=False)
+        patch.setattr(LeaseKeeper, "let_go", interrupting.over(LeaseKeeper.let_go))
+        with pytest.raises(KeyboardInterrupt):
+            Careful.run()
+    gc.collect()
+    assert services().leases._pause() is None
 
 
 def test_a_receiver_that_is_interrupted_leaves_no_execution_running() -> None:

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.test import override_settings
 
 from django_reactor import Failure, Reactor, Retry, step
-from django_reactor.exceptions import ConfigurationError, InputError
+from django_reactor.exceptions import ConfigurationError, ExecutionNotFound, InputError
 from django_reactor.models import Execution, JournalEntry
 from tests.stored import execution_of
 
@@ -90,6 +90,30 @@ def test_inputs_that_are_too_large_are_refused_with_the_setting_to_change(user: 
 def test_an_idempotency_key_that_no_database_can_hold_is_refused(user: User, key: str) -> None:
     with pytest.raises(InputError, match="idempotency_key"):
         Register.using(idempotency_key=key)
+    assert not Execution.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"queue_name": ""},
+        {"queue_name": "q" * 101},
+        {"queue_name": "a\x00b"},
+        {"priority": 2**31},
+        {"priority": "high"},
+    ],
+    ids=repr,
+)
+def test_an_option_that_no_database_can_hold_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        Register.using(**options)
+
+
+@pytest.mark.parametrize("correlation_id", ["a\x00b", "a\udc80b", "c" * 256])
+def test_a_correlation_id_that_nobody_can_have_is_not_found(correlation_id: str) -> None:
+    """It may come from anywhere, and must not break its caller's transaction."""
+    with pytest.raises(ExecutionNotFound):
+        Register.resume("yes", correlation_id)
     assert not Execution.objects.exists()
 
 

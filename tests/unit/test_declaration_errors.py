@@ -1001,6 +1001,48 @@ def priority_that_is_a_bool() -> None:
         def pay(self) -> None: ...
 
 
+@wrong("Wrong.Meta.priority", "whole number", "got 4294967296")
+def priority_that_no_database_has_room_for() -> None:
+    class Wrong(Reactor[Any]):
+        class Meta:
+            priority = 2**32
+
+        @step
+        def pay(self) -> None: ...
+
+
+@wrong("Wrong.Meta.queue_name", "1 to 100 characters")
+def queue_name_that_no_database_has_room_for() -> None:
+    class Wrong(Reactor[Any]):
+        class Meta:
+            queue_name = "q" * 101
+
+        @step
+        def pay(self) -> None: ...
+
+
+@wrong("Wrong.pay", "NUL")
+def stored_name_that_no_database_can_hold() -> None:
+    class Wrong(Reactor[Any]):
+        @step(name="pay\x00")
+        def pay(self) -> None: ...
+
+
+@wrong("Wrong", "surrogates")
+def label_that_no_database_can_hold() -> None:
+    class Wrong(Reactor[Any]):
+        class Meta:
+            name = "shop.Wrong\udc80"
+
+        @step
+        def pay(self) -> None: ...
+
+
+@wrong("Retry(max_delay=…)", "at most a hundred years")
+def delay_that_leads_beyond_all_calendars() -> None:
+    Retry(max_delay=10**12)
+
+
 @wrong("Wrong.Meta.retention", "days or a timedelta", "got 'month'")
 def retention_that_is_a_text() -> None:
     class Wrong(Reactor[Any]):
