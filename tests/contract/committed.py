@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from django.conf import ENVIRONMENT_VARIABLE, settings
@@ -29,6 +29,7 @@ from django_reactor.models import (
 )
 
 __all__ = [
+    "Between",
     "another_session",
     "environment_of_processes",
     "eventually",
@@ -77,6 +78,20 @@ def another_session() -> Iterator[Callable[[Callable[[], R]], Future[R]]]:
             yield thread.submit
         finally:
             thread.submit(connections.close_all).result(PATIENCE)
+
+
+class Between:
+    """Acts in another session, right before the n-th statement of this one."""
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        self.number, self._act = number, act
+
+    def __call__(self, execute: Callable[..., Any], *arguments: Any) -> Any:
+        self.number -= 1
+        if self.number == 0:
+            with another_session() as elsewhere:
+                elsewhere(self._act).result(PATIENCE)
+        return execute(*arguments)
 
 
 def together(count: int, what: Callable[[int], R]) -> list[R]:

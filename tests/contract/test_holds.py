@@ -264,3 +264,29 @@ def test_what_nobody_has_held_for_a_day_is_forgotten_a_few_at_a_time(coordinatio
     forgotten = [holds.purge(2) for _ in range(4)]
     assert forgotten in ([2, 2, 1, 0], [0, 0, 0, 0]), "a store may forget them by itself"
     assert holds.extend([kept]) == {kept}
+
+
+@ANY
+@pytest.mark.parametrize("end", ["lapsed", "released"])
+def test_what_was_held_within_a_day_is_not_forgotten(
+    coordination: Store, holds: Holds, wanted: Wanted, end: str
+) -> None:
+    hold = take(holds, wanted)
+    if end == "released":
+        holds.release([hold])
+    coordination.after(60 * 60 * 23 + wanted.ttl)
+    assert holds.purge(10) == 0
+    coordination.after(60 * 60 * 2)
+    assert holds.purge(10) in (1, 0), "a store may forget it by itself"
+    take(holds, wanted)
+
+
+def test_an_earlier_claim_is_known_as_such_for_a_day_after_its_successors_hold_has_expired(
+    coordination: Store, holds: Holds
+) -> None:
+    owner = uuid4()
+    take(holds, lock(), owner, 2)
+    coordination.after(60 * 60 * 23)
+    holds.purge(10)
+    assert holds.take(owner, 1, lock()) is None
+    take(holds, lock(), owner, 2)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,7 +13,7 @@ from django_reactor.engine.map_ports import Taken
 from django_reactor.engine.records import Lease, Message, NewExecution, Release
 from django_reactor.journal.due import free_and_due
 from django_reactor.models import Execution
-from tests.contract.committed import PATIENCE, another_session, together
+from tests.contract.committed import PATIENCE, Between, another_session, together
 from tests.contract.locks import session_id
 from tests.contract.map_support import World
 from tests.contract.stores import Orm, lease_of, new_execution
@@ -71,20 +69,6 @@ def test_an_owner_that_parks_when_the_last_element_ends_is_due(orm: Orm, lease: 
     last = world.claim(0)
     together(2, lambda number: park(world) if number else end(world, 0, last))
     assert is_due(world)
-
-
-class Between:
-    """Acts in another session, right before the n-th statement of this one."""
-
-    def __init__(self, number: int, act: Callable[[], object]) -> None:
-        self.number, self._act = number, act
-
-    def __call__(self, execute: Callable[..., Any], *arguments: Any) -> Any:
-        self.number -= 1
-        if self.number == 0:
-            with another_session() as elsewhere:
-                elsewhere(self._act).result(PATIENCE)
-        return execute(*arguments)
 
 
 @pytest.mark.parametrize("number", range(1, 7))

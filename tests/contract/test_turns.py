@@ -373,6 +373,22 @@ def test_ended_tickets_are_forgotten_a_few_at_a_time_and_then_their_keys(store: 
     assert turns.line(KEY) is None
 
 
+def test_tickets_and_keys_together_are_no_more_than_a_few_at_a_time(store: DatabaseStore, turns: Turns) -> None:
+    for execution_id in drawn(store, 3):
+        turns.finish(execution_id, failed=False)
+    store.after(DAY_AND_MORE)
+    assert [turns.purge(3) for _ in range(3)] == [3, 1, 0]
+
+
+def test_what_has_ended_within_a_day_is_kept(store: DatabaseStore, turns: Turns) -> None:
+    for execution_id in drawn(store, 2):
+        turns.finish(execution_id, failed=False)
+    store.after(60 * 60 * 23)
+    assert turns.purge(10) == 0
+    store.after(60 * 60 * 2)
+    assert turns.purge(10) == 3
+
+
 def test_live_tickets_and_those_passed_over_that_may_still_run_are_kept(store: DatabaseStore, turns: Turns) -> None:
     first, _, gone = drawn(store, 3)
     turns.skip(KEY, 1)
@@ -392,3 +408,26 @@ def test_what_a_strict_chain_still_asks_about_is_kept(store: DatabaseStore, turn
     assert state_of(turns, second) is TurnState.CHAIN_FAILED
     turns.finish(second, failed=False)
     assert turns.purge(10) == 1
+
+
+def test_it_is_kept_for_one_that_was_passed_over_too(store: DatabaseStore, turns: Turns) -> None:
+    first, second = drawn(store, 2)
+    turns.finish(first, failed=True)
+    turns.skip(KEY, 2)
+    store.after(DAY_AND_MORE)
+    assert turns.purge(10) == 0
+    assert state_of(turns, second) is TurnState.CHAIN_FAILED
+    store.change(second, "gone")
+    assert [turns.purge(10) for _ in range(3)] == [1, 2, 0], "nobody is left to ask then"
+
+
+def test_nobody_asks_about_what_was_done_or_about_the_failures_of_an_earlier_batch(
+    store: DatabaseStore, turns: Turns
+) -> None:
+    (failed,) = drawn(store, 1)
+    turns.finish(failed, failed=True)
+    done, last = drawn(store, 2)
+    turns.finish(done, failed=False)
+    store.after(DAY_AND_MORE)
+    assert turns.purge(10) == 2
+    assert state_of(turns, last) is TurnState.COME

@@ -19,6 +19,7 @@ from django_reactor.coordination.database.rates import DatabaseRateLimits
 from django_reactor.coordination.database.turns import DatabaseTurns
 from django_reactor.engine.coordination_ports import Window
 from django_reactor.engine.recovery import Swept
+from django_reactor.journal.sweeps import OrmSweeps
 from django_reactor.models import Holder, Leader, PeriodMark, RateCount, Ticket, TicketSequence
 from django_reactor.sweeper import Sweeper, forgetting
 from tests.contract.committed import PATIENCE, transactional_db
@@ -29,6 +30,8 @@ __all__ = ["transactional_db"]
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 TABLES = (Holder, RateCount, PeriodMark, Ticket, TicketSequence)
+KINDS = 4
+"""Of what is forgotten: tickets and their keys are one."""
 LONG_AGO = timedelta(days=3)
 
 
@@ -77,8 +80,27 @@ def test_of_the_fleet_one_process_forgets_once_in_a_while() -> None:
     coordinated("old")
     aged()
     assert forgetting().forget_if_due(uuid4()) is None
-    Leader.objects.update(until=F("until") - timedelta(hours=1))
+    Leader.objects.update(until=F("until") - timedelta(minutes=9))
+    assert forgetting().forget_if_due(uuid4()) is None
+    Leader.objects.update(until=F("until") - timedelta(minutes=1))
     assert forgetting().forget_if_due(uuid4()) == len(TABLES)
+
+
+def test_whoever_leads_the_sweeps_keeps_nobody_from_forgetting() -> None:
+    assert OrmSweeps().lead(uuid4(), 600)
+    coordinated("old")
+    aged()
+    assert forgetting().forget_if_due(uuid4()) == len(TABLES)
+
+
+def test_of_very_much_a_part_is_left_to_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_reactor.engine.forgetting.MOST_CHUNKS", 2)
+    for number in range(3):
+        coordinated(f"old:{number}")
+    aged()
+    with override_settings(DJANGO_REACTOR={"SWEEP_LIMIT": 1}):
+        assert forgetting().forget() == 2 * KINDS
+        assert rows() == [1, 1, 1, 1, 3], "a key goes after its tickets"
 
 
 def test_the_command_forgets_at_once_and_says_how_much() -> None:
