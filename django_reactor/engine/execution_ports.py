@@ -104,7 +104,8 @@ class Deliveries(Protocol):
 
     def park(self, lease: Lease, release: Release, has_come: Callable[[], bool]) -> bool:
         """Release, waiting for something; then look once more whether it has come, in the same transaction. True if it
-        has, and the execution is due at once. `Refused` as in `Journal.release`."""
+        has, and the execution is due at once. If not, look again once that is committed, and `wake`: what came between
+        the two may have found nobody who waits. `Refused` as in `Journal.release`."""
 
     def has_ended(self, execution_id: UUID) -> bool:
         """Read afresh, also inside a transaction."""

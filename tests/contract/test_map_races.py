@@ -34,8 +34,13 @@ def lease(new: NewExecution) -> Lease:
 
 
 def park(world: World) -> bool:
+    """As an owner does: it looks again once that is committed, since an end before that may have woken nobody."""
     release = Release(to=Status.SCHEDULED, wake_in=None, waiting_for=world.record.waiting_for)
-    return world.park(release)
+    if world.park(release):
+        return True
+    if world.store.elements.is_settled(world.record.id):
+        world.store.deliveries.wake(world.lease.execution_id, world.record.waiting_for)
+    return False
 
 
 def end(world: World, index: int, lease: Lease) -> None:
