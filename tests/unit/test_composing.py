@@ -592,7 +592,7 @@ def test_a_secret_of_the_parent_is_not_shown_by_its_child() -> None:
     fleet = Fleet(Outer)
     failure = fleet.start(card="4242-4242")
     assert isinstance(failure, Failure)
-    assert failure.message == "could not read card [REDACTED]"
+    assert failure.message == "could not read [REDACTED]", "an input that holds a secret is one"
     assert "4242" not in str(child_of(fleet, "inner").failure)
 
 
