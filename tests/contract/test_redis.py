@@ -12,8 +12,8 @@ from django.test import override_settings
 
 from django_reactor.coordination.redis.holds import RedisHolds
 from django_reactor.coordination.redis.rates import RedisRateLimits
-from django_reactor.engine.coordination_ports import Hold, HoldKind, StoreUnavailable, Wanted, Window
-from django_reactor.exceptions import ConfigurationError, ContentionError
+from django_reactor.engine.coordination_ports import Hold, HoldKind, Wanted, Window
+from django_reactor.exceptions import ConfigurationError, ContentionError, StoreUnavailable
 from testproject.brokers import redis_url
 from tests.contract.committed import together
 from tests.contract.coordination_stores import lock, semaphore, take
