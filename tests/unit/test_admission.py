@@ -74,6 +74,33 @@ def test_a_caller_is_told_when_the_window_rolls_and_nothing_is_stored() -> None:
     assert len(fleet.store.rows) == 3
 
 
+DAY = 86400
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds", "said"),
+    [
+        ("second", 1, "this second"),
+        ("minute", 60, "this minute"),
+        ("hour", 3600, "this hour"),
+        ("day", DAY, "this day"),
+        ("week", 7 * DAY, "this week"),
+        ("month", 31 * DAY, "this month"),
+        ("year", 366 * DAY, "this year"),
+        (10, 10, "this window of 10 s"),
+    ],
+)
+def test_each_window_that_may_be_declared_has_its_length_and_is_named(
+    window: str | int, seconds: int, said: str
+) -> None:
+    fleet = Rivals(a_job(rate_limit=RateLimit("api", limits={window: 1})))
+    fleet.clock.advance(-(fleet.clock.now().timestamp() % seconds))  # it has just begun
+    assert fleet.start().is_success
+    with pytest.raises(RateLimited, match=f"1 starts in {said} are used up") as caught:
+        fleet.start()
+    assert caught.value.retry_after == seconds
+
+
 def test_a_worker_waits_exactly_until_the_window_rolls() -> None:
     fleet = Rivals(a_job(rate_limit=RateLimit("api", limits={"minute": 1})))
     fleet.clock.advance(30)
