@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -205,6 +206,19 @@ def test_a_run_with_a_skipped_step_is_a_success_and_closes_it() -> None:
     fleet = Rivals(a_job(then=lambda run: skip("nothing new"), period=Period("p", every="day")))
     assert isinstance(fleet.start(), Success)
     assert isinstance(fleet.start(), Halt)
+
+
+@pytest.mark.parametrize(
+    ("tz", "today"),
+    [(None, "2024-05-02"), ("Pacific/Pago_Pago", "2024-05-01"), ("Asia/Tokyo", "2024-05-01")],
+)
+def test_a_bucket_is_of_the_calendar_of_its_own_time_zone_or_else_of_the_projects(tz: str | None, today: str) -> None:
+    fleet = Rivals(a_job(period=Period("p", every="day", tz=tz)))
+    fleet.live_in(ZoneInfo("Pacific/Kiritimati"))
+    assert isinstance(fleet.start(), Success)
+    second = fleet.start()
+    assert isinstance(second, Halt)
+    assert today in second.reason
 
 
 def test_the_bucket_in_which_it_was_let_in_is_the_one_it_closes() -> None:
