@@ -237,6 +237,10 @@ class Turns(Protocol):
         """Its tickets are done: of one step, or all, and those of its parts; the keys whose next in line may have its
         turn now."""
 
+    def finish_cancelled(self, owner: UUID) -> Sequence[str]:
+        """The tickets of units and elements that this execution, or a part of it, has started, and that have ended
+        without their turn, are done; the keys whose next in line may have its turn now."""
+
     def tickets_of(self, owners: Collection[UUID]) -> Sequence[Ticket]:
         """Those of these executions and of their parts that have not ended, read afresh."""
 

@@ -162,6 +162,26 @@ def test_the_tickets_of_parts_are_finished_with_the_whole(store: DatabaseStore, 
     assert [ticket.execution_id for ticket in turns.tickets_of([whole, other])] == [other]
 
 
+def test_what_was_cancelled_below_an_execution_leaves_its_lines(store: DatabaseStore, turns: Turns) -> None:
+    owner, other = store.execution(), store.execution()
+    cancelled, queued = store.unit(owner), store.unit(owner)
+    of_a_part, of_another = store.unit(store.part(owner)), store.unit(other)
+    for execution_id in (cancelled, queued, of_a_part, of_another, owner):
+        turns.draw(KEY, execution_id)
+    turns.draw("another", of_a_part)
+    for execution_id in (cancelled, of_a_part, of_another):
+        store.change(execution_id, "ended")
+    assert list(turns.finish_cancelled(store.execution())) == []
+    assert set(turns.finish_cancelled(owner)) == {KEY, "another"}
+    assert list(turns.finish_cancelled(owner)) == []
+    assert live(turns) == 3
+    line = turns.line(KEY)
+    assert line is not None
+    assert line.head is not None
+    assert line.head.execution_id == queued
+    assert line.first_failed is None, "a cancel breaks no chain"
+
+
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
