@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
 
-from django_reactor.core.options import WINDOWS, is_count, is_text
+from django_reactor.core.options import KNOWN_WINDOWS, is_count, is_text, is_window, window_given_twice
 from django_reactor.exceptions import ConfigurationError
 
 __all__ = ["Settings", "problems", "settings"]
@@ -92,8 +92,10 @@ def _problems_of_limits(named: Mapping[Any, Any]) -> list[tuple[str, str]]:
         elif not isinstance(limits, Mapping) or not limits:
             found.append((f"{where} is {limits!r}", 'It must be a dict such as {"second": 3, "minute": 100}.'))
         else:
-            unknown = [window for window in limits if window not in WINDOWS]
-            found += [(f"{where} has no window {window!r}", f"It knows {', '.join(WINDOWS)}.") for window in unknown]
+            unknown = [window for window in limits if not is_window(window)]
+            found += [(f"{where} has no window {window!r}", f"It knows {KNOWN_WINDOWS}.") for window in unknown]
+            if (twice := window_given_twice(filter(is_window, limits))) is not None:
+                found.append((f"{where} has the window {twice!r} twice", "Two that are as long are one."))
             wrong = {window: limit for window, limit in limits.items() if not is_count(limit)}
             cure = "It must be a whole number from 1."
             found += [(f"{where}[{window!r}] is {limit!r}", cure) for window, limit in wrong.items()]

@@ -27,7 +27,8 @@
     │   ├── LockUnavailable
     │   ├── SemaphoreUnavailable
     │   ├── RateLimited
-    │   └── OutOfTurn
+    │   ├── OutOfTurn
+    │   └── StoreUnavailable
     └── InternalError          us: please report
 
 All of them survive pickling and keep their data as attributes.
@@ -70,6 +71,7 @@ __all__ = [
     "SerializationError",
     "SignalInTransaction",
     "StepFailed",
+    "StoreUnavailable",
     "WaitTimeout",
     "WouldDeadlock",
 ]
@@ -286,6 +288,11 @@ class RateLimited(ContentionError):
 
 class OutOfTurn(ContentionError):
     """Others stand in the line of the ordered lock."""
+
+
+class StoreUnavailable(ContentionError):
+    """A store outside of the database (Redis) does not answer, or refuses. Nothing is known of the key, so it counts as
+    taken."""
 
 
 class InternalError(ReactorError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from django_reactor.core import registry
 from django_reactor.core.naming import suggestion
@@ -115,13 +116,13 @@ def _limits() -> Limits:
     )
 
 
-def _named_limits(name: str) -> Mapping[str, int]:
+def _named_limits(name: str) -> Mapping[Any, int]:
     from django_reactor.conf import settings
 
     limits = settings.load().RATE_LIMITS
     if name not in limits:
         raise ConfigurationError(f"DJANGO_REACTOR['RATE_LIMITS'] names no {name!r}{suggestion(name, limits)}")
-    named: Mapping[str, int] = limits[name]
+    named: Mapping[Any, int] = limits[name]
     return named
 
 

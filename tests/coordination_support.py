@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import tzinfo
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,11 @@ class Rivals(Fleet):
     def forget_names(self, look_up: Callable[[str], Mapping[str, int]]) -> None:
         """Of rate limits."""
         self.stores = replace(self.stores, named_limits=look_up)
+        self.services = replace(self.services, coordination=self.stores)
+
+    def live_in(self, time_zone: tzinfo) -> None:
+        """As the project's own."""
+        self.stores = replace(self.stores, time_zone=lambda: time_zone)
         self.services = replace(self.services, coordination=self.stores)
 
     @property

@@ -206,6 +206,7 @@ def memory_stores(
             now=clock.now,
             last_seen=store.last_seen,
             parts_of=store.parts_of,
+            ended_below=store.ended_below,
             is_at_work=store.is_at_work,
             tree_in_line=store.tree_in_line,
         ),

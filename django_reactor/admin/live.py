@@ -17,9 +17,10 @@ from django.utils.safestring import SafeString
 from django_reactor.admin.badges import badge
 from django_reactor.core.keys import digest_of
 from django_reactor.engine.admission import open_buckets
-from django_reactor.engine.coordination_ports import Counted, Holder, HoldKind, StoreUnavailable, TicketState, Wanted
+from django_reactor.engine.coordination_ports import Counted, Holder, HoldKind, TicketState, Wanted
 from django_reactor.engine.demands import Demands, Periodic
 from django_reactor.engine.leaving import Mark
+from django_reactor.exceptions import StoreUnavailable
 from django_reactor.journal.orm import alias
 from django_reactor.models import Execution, PeriodMark, Ticket
 from django_reactor.runtime import services

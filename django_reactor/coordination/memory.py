@@ -154,11 +154,13 @@ def _none(owner: UUID) -> Collection[UUID]:
 class MemoryTurns:
     """The port `Turns`. `last_seen` says when an execution gave the last sign of life, now if it runs or rests; None:
     it is gone, or has ended. `is_at_work` says whether it runs or rests, `parts_of` what is a part of it,
-    `tree_in_line` what it is a part of, if that waits in a line."""
+    `ended_below` which of those have ended that it, or a part of it, has started, and `tree_in_line` what it is a part
+    of, if that waits in a line."""
 
     now: Callable[[], datetime] = _utc_now
     last_seen: Callable[[UUID], datetime | None] = _always_seen
     parts_of: Callable[[UUID], Collection[UUID]] = _none
+    ended_below: Callable[[UUID], Collection[UUID]] = _none
     is_at_work: Callable[[UUID], bool] = lambda execution_id: True
     tree_in_line: Callable[[UUID], Collection[UUID] | None] = lambda execution_id: None
     _lines: dict[str, _Line] = field(default_factory=dict)
@@ -215,6 +217,11 @@ class MemoryTurns:
                 place.become(TicketState.FAILED if failed else TicketState.DONE)
                 place.ended_at = self.now()
             return list(dict.fromkeys(keys))
+
+    def finish_cancelled(self, owner: UUID) -> Sequence[str]:
+        with self._lock:
+            ended = self.ended_below(owner)
+            return list(dict.fromkeys(key for each in ended for key in self.finish(each, failed=False)))
 
     def tickets_of(self, owners: Collection[UUID]) -> Sequence[Ticket]:
         with self._lock:
@@ -282,14 +289,14 @@ class MemoryTurns:
                     forgotten += 1
             return forgotten
 
-    def is_kept_waiting(self, execution_id: UUID, digest: str) -> bool:
-        """Whether somebody who runs, or more than one, stands before it in the line of this digest."""
+    def is_kept_waiting(self, execution_id: UUID, digest: str, waiting: Collection[UUID]) -> bool:
+        """Whether a head that runs, or one of those that wait there, stands before it in the line of this digest."""
         with self._lock:
             for place in self._not_ended([execution_id]):
                 if digest_of(place.ticket.key) == digest and place.ticket.state is TicketState.QUEUED:
                     live = [each for each in self._places(place.ticket.key) if each.is_live]
-                    before = live[: live.index(place)]
-                    if len(before) > 1 or (before and self.is_at_work(before[0].ticket.execution_id)):
+                    before = [each.ticket.execution_id for each in live[: live.index(place)]]
+                    if before and (self.is_at_work(before[0]) or not {*before}.isdisjoint(waiting)):
                         return True
             return False
 

@@ -10,13 +10,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-__all__ = ["SECONDS", "Bucket", "bucket_at", "rolls_in", "window_at"]
-
-SECONDS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-"""How long the named windows of a rate limit are."""
+__all__ = ["SECONDS", "Bucket", "bucket_at", "rolls_in", "seconds_of", "shown_window", "window_at"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
+SECONDS: Mapping[str, int] = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86400,
+    "week": 7 * 86400,
+    "month": 31 * 86400,
+    "year": 366 * 86400,
+}
+"""How long the named windows of a rate limit are: no calendar has a part in them."""
+
+
+def seconds_of(window: str | int) -> int:
+    return SECONDS[window] if isinstance(window, str) else window
+
+
+def shown_window(window: str | int) -> str:
+    """What follows "in this"."""
+    return window if isinstance(window, str) else f"window of {window} s"
 
 
 def window_at(now: datetime, seconds: int) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
+from django_reactor.core.buckets import SECONDS, seconds_of
 from django_reactor.exceptions import DefinitionError
 
 __all__ = [
@@ -27,7 +28,6 @@ Duration = float | timedelta
 Key = str | Callable[..., str]
 
 BACKOFFS = ("exponential", "linear", "fixed")
-WINDOWS = ("second", "minute", "hour", "day")
 BUCKETS = ("minute", "hour", "day", "week", "month", "quarter", "year")
 MAX_EXPONENT = 62
 """Larger powers of two exceed any delay and only cost time (or overflow a float)."""
@@ -56,9 +56,27 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
     """A whole number from 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+KNOWN_WINDOWS = f"{', '.join(SECONDS)}, and whole numbers of seconds up to those of a year"
+
+
+def is_window(window: object) -> TypeGuard[str | int]:
+    """Of a rate limit."""
+    return window <= SECONDS["year"] if is_count(window) else isinstance(window, str) and window in SECONDS
+
+
+def window_given_twice(windows: Iterable[str | int]) -> str | int | None:
+    """One that is as long as another (`"minute"` and 60): they would be counted as one."""
+    lengths: set[int] = set()
+    for window in windows:
+        if seconds_of(window) in lengths:
+            return window
+        lengths.add(seconds_of(window))
+    return None
 
 
 def exceptions(value: object, what: str) -> tuple[type[BaseException], ...]:
@@ -197,15 +215,16 @@ class Semaphore:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most so many starts in each window (`second`, `minute`, `hour`, `day`); all windows are charged or none.
-    `named` takes the limits from settings.
+    """At most so many starts in each window (`second`, `minute`, `hour`, `day`, `week`, `month`, `year`, or a whole
+    number of seconds); all windows are charged or none. `named` takes the limits from settings.
 
-    Asked once for each execution, or attempt of a step. Windows are fixed, and counted by the store's clock. A caller
-    gets `RateLimited`; in a worker the execution is due again when the window rolls.
+    Asked once for each execution, or attempt of a step. Windows are fixed, and counted by the store's clock from 1970
+    on: a month is 31 days there, a year 366. A caller gets `RateLimited`; in a worker the execution is due again when
+    the window rolls.
     """
 
     key: Key
-    limits: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    limits: Mapping[Any, int] = field(default_factory=dict, kw_only=True)
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -217,12 +236,14 @@ class RateLimit:
                 f'RateLimit(limits=…) must be a mapping such as {{"minute": 100}}; got {self.limits!r}'
             )
         for window, limit in self.limits.items():
-            if window not in WINDOWS:
-                raise DefinitionError(f"RateLimit knows the windows {', '.join(WINDOWS)}; got {window!r}")
+            if not is_window(window):
+                raise DefinitionError(f"RateLimit knows the windows {KNOWN_WINDOWS}; got {window!r}")
             if not is_count(limit):
                 raise DefinitionError(
                     f"RateLimit(limits={{{window!r}: …}}) must be a whole number from 1; got {limit!r}"
                 )
+        if (twice := window_given_twice(self.limits)) is not None:
+            raise DefinitionError(f"RateLimit(limits=…) has the window {twice!r} twice; got {self.limits!r}")
 
     @classmethod
     def named(cls, name: str) -> RateLimit:
@@ -251,6 +272,8 @@ class Period:
             raise DefinitionError(
                 f"Period(every=…) must be one of {', '.join(BUCKETS)}, or a number of seconds; got {self.every!r}"
             )
+        if is_count(self.every):
+            seconds(self.every, "Period(every=…)")
 
 
 @dataclass(frozen=True, slots=True)

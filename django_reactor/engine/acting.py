@@ -14,6 +14,7 @@ from django_reactor.core.plan import Definition, Plan
 from django_reactor.core.statuses import FORWARD, PARTS, Action, EntryOutcome, Relation, Status, Stop
 from django_reactor.engine.advance import advance
 from django_reactor.engine.delivering import deliver_as
+from django_reactor.engine.lines import leave_cancelled
 from django_reactor.engine.parts import leaf_of
 from django_reactor.engine.recording import record
 from django_reactor.engine.records import Lease, Move
@@ -34,7 +35,8 @@ def undo(services: Services, definition: Definition, execution_id: UUID, reason:
     """Roll back here what was done, newest first."""
     definition = _definition_to_act_on(services, definition, execution_id, "undo")
     lease = _take(services, execution_id, Action.ROLLBACK, _scrubbed(services, execution_id, reason), "undo")
-    return go_on(services, definition, lease)
+    run = loaded(services, definition, lease)
+    return advance(run, before=lambda: leave_cancelled(services, definition, execution_id))
 
 
 def retry(services: Services, definition: Definition, execution_id: UUID) -> Result[Any]:

@@ -23,7 +23,6 @@ from django_reactor.core.decisions import Decision
 from django_reactor.core.entries import Entry
 from django_reactor.core.plan import Definition
 from django_reactor.core.statuses import Action, EntryOutcome
-from django_reactor.engine.coordination_ports import StoreUnavailable
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Demands, Limited, Periodic, demands_of
 from django_reactor.engine.execution_ports import Refused
@@ -36,7 +35,7 @@ from django_reactor.engine.recording import next_decision, reconsider, record
 from django_reactor.engine.run import Run
 from django_reactor.engine.services import Services
 from django_reactor.engine.turns import InLine, turn_at_start, turn_of
-from django_reactor.exceptions import ContentionError, ReactorError
+from django_reactor.exceptions import ContentionError, ReactorError, StoreUnavailable
 
 __all__ = [
     "Contended",

@@ -1,7 +1,8 @@
 """What the engine asks of the stores of coordination (PROTOCOL 8). The store's clock decides what has expired.
 
 Every method is one transaction of its own, or part of the one that is open on the database of executions: the engine
-puts several together by `Transactions.carried_out`, so that a ticket, a mark or a hold commits with the execution.
+puts several together by `Transactions.carried_out`, so that a ticket, a mark or a hold commits with the execution. Each
+of a store outside of that database raises `StoreUnavailable` where the store does not answer.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from django_reactor.exceptions import ContentionError
-
 __all__ = [
     "Counted",
     "Hold",
@@ -25,7 +24,6 @@ __all__ = [
     "Line",
     "Periods",
     "RateLimits",
-    "StoreUnavailable",
     "Ticket",
     "TicketState",
     "TooMany",
@@ -35,11 +33,6 @@ __all__ = [
     "Wanted",
     "Window",
 ]
-
-
-class StoreUnavailable(ContentionError):
-    """A store outside of the database does not answer, or refuses: nothing is known of this key, so it counts as taken,
-    and a worker tries again later. Raised by every method of such a store."""
 
 
 class HoldKind(enum.StrEnum):
@@ -243,6 +236,10 @@ class Turns(Protocol):
     def finish(self, execution_id: UUID, *, failed: bool, step: str | None = None) -> Sequence[str]:
         """Its tickets are done: of one step, or all, and those of its parts; the keys whose next in line may have its
         turn now."""
+
+    def finish_cancelled(self, owner: UUID) -> Sequence[str]:
+        """The tickets of units and elements that this execution, or a part of it, has started, and that have ended
+        without their turn, are done; the keys whose next in line may have its turn now."""
 
     def tickets_of(self, owners: Collection[UUID]) -> Sequence[Ticket]:
         """Those of these executions and of their parts that have not ended, read afresh."""

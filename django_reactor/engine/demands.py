@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_reactor.core.buckets import SECONDS
+from django_reactor.core.buckets import seconds_of, shown_window
 from django_reactor.core.keys import render_key
 from django_reactor.core.naming import is_storable
 from django_reactor.core.options import Coordination, Lock, Period, Primitive, RateLimit, Semaphore, seconds
@@ -22,7 +22,7 @@ from django_reactor.exceptions import (
 
 __all__ = ["Demand", "Demands", "Limited", "Ordered", "Periodic", "demands_of", "exclusive_keys", "orders_of"]
 
-NamedLimits = Callable[[str], Mapping[str, int]]
+NamedLimits = Callable[[str], Mapping[Any, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def _semaphore(semaphore: Semaphore, key: str) -> Demand:
 
 def _windows(limit: RateLimit, named: NamedLimits) -> Sequence[Window]:
     limits = limit.limits if limit.name is None else named(limit.name)
-    windows = [Window(name=name, seconds=SECONDS[name], limit=most) for name, most in limits.items()]
+    windows = [Window(name=shown_window(each), seconds=seconds_of(each), limit=most) for each, most in limits.items()]
     return sorted(windows, key=lambda window: window.seconds)
 
 

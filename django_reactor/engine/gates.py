@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django_reactor.engine.coordination_ports import Hold, Holder, Key, StoreUnavailable
+from django_reactor.engine.coordination_ports import Hold, Holder, Key
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Demand
 from django_reactor.engine.hold_keeper import Pledge
 from django_reactor.engine.holdings import FOREVER, Holding, Holdings, Level
 from django_reactor.engine.services import Services
-from django_reactor.exceptions import ContentionError
+from django_reactor.exceptions import ContentionError, StoreUnavailable
 
 __all__ = ["POLL", "Gate", "Unavailable", "waiting"]
 

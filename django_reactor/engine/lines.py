@@ -15,7 +15,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from django_reactor.core.keys import digest_of
-from django_reactor.core.plan import Definition, Kind
+from django_reactor.core.plan import Definition, Kind, PlanStep
 from django_reactor.core.targets import definition_of_target, resolve_target
 from django_reactor.engine.coordination_ports import Ticket
 from django_reactor.engine.crash_points import CrashPoint, reached
@@ -27,7 +27,9 @@ __all__ = [
     "clear_the_way",
     "draw",
     "has_lines",
+    "leave_cancelled",
     "passed_over",
+    "starts_in_line",
     "store_in_line",
     "waiting_for_turn",
     "wake_next",
@@ -111,28 +113,66 @@ def _wake(services: Services, keys: Sequence[str]) -> None:
             services.messenger.send(message)
 
 
-_known: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+def leave_cancelled(services: Services, definition: Definition, owner: UUID) -> None:
+    """Units or elements of this owner were cancelled that nobody had begun: their places in lines are given up. After
+    that is committed; where a process dies in between, whoever waits is woken by a sweep."""
+    if starts_in_line(definition):
+        wake_next(services, services.coordination.turns.finish_cancelled(owner))
+
+
+# -- what a definition says --------------------------------------------------------------------------------------------
 
 
 def has_lines(definition: Definition) -> bool:
     """Whether it, or a part of it, may stand in a line. Asked at every end of an execution."""
+    return _known(definition, _stands_in_line)
+
+
+def starts_in_line(definition: Definition) -> bool:
+    """Whether it, or a part of it, may start units or elements that stand in lines of their own."""
+    return _known(definition, _starts_in_line)
+
+
+Question = Callable[[Definition, frozenset[str]], bool]
+"""About a definition; with the labels above it, since reactors may be composed of themselves."""
+_answers: WeakKeyDictionary[type, dict[Question, bool]] = WeakKeyDictionary()
+
+
+def _known(definition: Definition, question: Question) -> bool:
     if getattr(definition.cls, "__reactor__", None) is not definition:
-        return _has_lines(definition, frozenset())
-    known = _known.get(definition.cls)
-    if known is None:
-        known = _known[definition.cls] = _has_lines(definition, frozenset())
-    return known
+        return question(definition, frozenset())
+    answers = _answers.setdefault(definition.cls, {})
+    if question not in answers:
+        answers[question] = question(definition, frozenset())
+    return answers[question]
 
 
-def _has_lines(definition: Definition, above: frozenset[str]) -> bool:
+def _stands_in_line(definition: Definition, above: frozenset[str]) -> bool:
     if definition.coordination.ordered_lock:
         return True
+    steps = [resolve_target(step) for step in definition.plan.steps]
+    return any(step.coordination.ordered_lock for step in steps) or _of_parts(definition, _stands_in_line, above)
+
+
+def _starts_in_line(definition: Definition, above: frozenset[str]) -> bool:
+    started = (resolve_target(step) for step in definition.plan.steps if step.kind in STARTED)
+    return any(map(_is_in_line, started)) or _of_parts(definition, _starts_in_line, above)
+
+
+def _is_in_line(step: PlanStep) -> bool:
+    """Of a step that starts executions of their own: whether those draw."""
+    if step.kind is Kind.ASYNC_STEP:
+        return bool(step.coordination.ordered_lock)
+    return _stands_in_line(definition_of_target(step.target), frozenset())
+
+
+def _of_parts(definition: Definition, question: Question, above: frozenset[str]) -> bool:
     if definition.label in above:
         return False
-    for step in map(resolve_target, definition.plan.steps):
-        if step.coordination.ordered_lock:
-            return True
-        is_part = step.kind in (Kind.COMPOSE, Kind.MAP)
-        if is_part and _has_lines(definition_of_target(step.target), above | {definition.label}):
-            return True
-    return False
+    above |= {definition.label}
+    targets = (resolve_target(step).target for step in definition.plan.steps if step.kind in PARTS)
+    return any(question(definition_of_target(target), above) for target in targets)
+
+
+STARTED = (Kind.ASYNC_STEP, Kind.ASYNC_REACTOR, Kind.MAP)
+PARTS = (Kind.COMPOSE, Kind.MAP)

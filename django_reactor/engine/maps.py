@@ -29,6 +29,7 @@ from django_reactor.engine import part_entries
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.element_journal import ElementJournal, never
 from django_reactor.engine.execution_ports import Refused
+from django_reactor.engine.lines import leave_cancelled
 from django_reactor.engine.map_ports import CHUNK, MapRecord
 from django_reactor.engine.map_results import StoredResults, summarise
 from django_reactor.engine.recording import next_decision, reconsider, record
@@ -328,6 +329,8 @@ def _withdraw(run: Run, found: MapRecord, stops: Mapping[Status, Stop]) -> None:
     while messages is None:
         messages = run.services.maps.withdraw(run.lease, found, stops, CHUNK)
     _send(run, messages)
+    if found.fan_out is not None:
+        leave_cancelled(run.services, run.owner.definition, run.owner.id)
 
 
 def _send(run: Run, messages: Sequence[Message]) -> None:

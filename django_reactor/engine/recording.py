@@ -30,7 +30,7 @@ from django_reactor.core.statuses import FORWARD, HELD, Action, EntryOutcome, St
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.execution_ports import Overtaken, Refused
 from django_reactor.engine.leaving import leaving_of, mark
-from django_reactor.engine.lines import wake_next
+from django_reactor.engine.lines import leave_cancelled, wake_next
 from django_reactor.engine.records import Move, Release
 from django_reactor.engine.run import Run
 from django_reactor.engine.unopened import discard_all_unopened
@@ -134,6 +134,7 @@ def _begin_rollback(run: Run, entry: Entry) -> None:
         with_owner=with_owner,
     )
     run.services.journal.move(run.lease, move, entry)
+    run.cancels_units = move.cancels_units
     run.status = Status.ROLLING_BACK
     if with_owner:
         owner.status = Status.ROLLING_BACK
@@ -198,7 +199,10 @@ def end(run: Run, status: Status, entry: Entry | None = None) -> None:
 
 
 def _left(run: Run) -> None:
-    """Its end, if it was one, is committed."""
+    """Its end, or the begin of its rollback, if it was one, is committed."""
+    if run.cancels_units:
+        run.cancels_units = False
+        leave_cancelled(run.services, run.owner.definition, run.owner.id)
     if run.leaving is not None:
         run.leaving.done()
         run.leaving = None
@@ -218,7 +222,7 @@ def _end(run: Run, status: Status, entry: Entry | None) -> None:
             leaving.write()
 
         run.services.transactions.carried_out(with_the_rest)
-    run.leaving = leaving
+    run.leaving, run.cancels_units = leaving, ending.cancels_units
     run.status = status
     run.ended = True
 

@@ -116,6 +116,8 @@ class Run:
     """The calendar buckets that the success of the step at work closes."""
     in_line: bool = False
     """Whether the step at work has a place in a line, which ends with it."""
+    cancels_units: bool = False
+    """Whether what is about to be committed cancels the units that nobody has begun."""
     let_go: Sequence[str] = ()
     """The lines whose next may go once the entry of that step is committed."""
     refused: ReactorError | None = None
@@ -192,7 +194,7 @@ class Run:
     def reload(self) -> None:
         """Forget what is in memory and believe the store."""
         self.ended = False
-        self.leaving = None
+        self.leaving, self.cancels_units = None, False
         self.tenure.released = self.tenure.paused = None
         record, entries = self.services.journal.load(self.id)
         self._believe(record)

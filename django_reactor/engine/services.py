@@ -38,7 +38,7 @@ def _by_contract(definition: Any, values: Mapping[str, Any]) -> Mapping[str, Any
     return validated
 
 
-def no_named_limits(name: str) -> Mapping[str, int]:
+def no_named_limits(name: str) -> Mapping[Any, int]:
     raise ConfigurationError(f"no rate limit has the name {name!r}")
 
 
@@ -53,7 +53,7 @@ class Stores:
     keeper: HoldKeeper
     time_zone: Callable[[], tzinfo] = lambda: UTC
     """Whose calendar a period without a time zone of its own follows."""
-    named_limits: Callable[[str], Mapping[str, int]] = no_named_limits
+    named_limits: Callable[[str], Mapping[Any, int]] = no_named_limits
     """The limits of a name in `RATE_LIMITS`; `ConfigurationError` if there is none."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django_reactor.core.plan import Kind, PlanStep
 from django_reactor.core.statuses import MapState
+from django_reactor.engine.lines import leave_cancelled, starts_in_line
 from django_reactor.engine.map_ports import CHUNK, MapKey
 from django_reactor.engine.run import Run
 
@@ -19,11 +20,17 @@ def discard_all_unopened(run: Run) -> None:
 
 
 def discard_unopened(run: Run, step: PlanStep) -> None:
-    """Delete what was stored of a map that will not be opened."""
+    """Delete what was stored of a map that will not be opened. It leaves its lines before."""
     loading = run.services.elements.map_of(key_of(run, step))
-    if loading is not None and loading.state is MapState.LOADING:
-        while not run.services.maps.discard(run.lease, loading, CHUNK):
+    if loading is None or loading.state is not MapState.LOADING:
+        return
+    maps, owner = run.services.maps, run.owner
+    if loading.fan_out is not None and starts_in_line(owner.definition):
+        while maps.withdraw(run.lease, loading, {}, CHUNK) is None:
             pass
+        leave_cancelled(run.services, owner.definition, owner.id)
+    while not maps.discard(run.lease, loading, CHUNK):
+        pass
 
 
 def key_of(run: Run, step: PlanStep) -> MapKey:

@@ -159,6 +159,12 @@ class MemoryStore:
     def parts_of(self, owner_id: UUID) -> Collection[UUID]:
         return [execution_id for execution_id, row in self.rows.items() if row.owner_id == owner_id]
 
+    def ended_below(self, owner_id: UUID) -> Collection[UUID]:
+        """What it, or a part of it, has started, and has ended."""
+        parents = {owner_id, *self.parts_of(owner_id)}
+        records = (row.record for row in self.rows.values())
+        return [record.id for record in records if record.parent_id in parents and record.status in ENDS]
+
     def is_at_work(self, execution_id: UUID) -> bool:
         """Its lease is live, or it waits for an answer, a unit or a map."""
         row = self.rows.get(execution_id)

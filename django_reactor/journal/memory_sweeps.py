@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -18,15 +18,17 @@ MOVING = (MapState.RUNNING, MapState.FAILING, MapState.UNDOING)
 WAITING = (Status.SCHEDULED, Status.ROLLING_BACK)
 
 
-def never(execution_id: UUID, line: str) -> bool:
+def never(execution_id: UUID, line: str, waiting: Collection[UUID]) -> bool:
     return False
 
 
 class MemorySweeps:
     """The port `Sweeps`. Those that share one are one fleet. `is_kept_waiting` says whether an execution has to wait on
-    in the line of this digest."""
+    in the line of this digest, beside all that wait there."""
 
-    def __init__(self, store: MemoryStore, is_kept_waiting: Callable[[UUID, str], bool] = never) -> None:
+    def __init__(
+        self, store: MemoryStore, is_kept_waiting: Callable[[UUID, str, Collection[UUID]], bool] = never
+    ) -> None:
         self._store, self._is_kept_waiting = store, is_kept_waiting
         self._leaders: dict[str, tuple[UUID, datetime]] = {}
 
@@ -80,12 +82,21 @@ class MemorySweeps:
             return [*found[: pace.limit], *self._to_wake_in_line()[: pace.limit]]
 
     def _to_wake_in_line(self) -> list[Waiting]:
-        return [
-            Waiting(execution_id=execution_id, waiting_for=row.waiting_for)
+        lines = {
+            execution_id: row.waiting_for
             for execution_id, row in self._store.rows.items()
             if row.token is None and row.wake_at is None and row.waiting_for.startswith("turn:")
-            if not self._is_kept_waiting(execution_id, row.waiting_for.removeprefix("turn:"))
+        }
+        return [
+            Waiting(execution_id=execution_id, waiting_for=line)
+            for execution_id, line in lines.items()
+            if not self._is_kept_waiting(execution_id, line.removeprefix("turn:"), self._waiting_in(line, lines))
         ]
+
+    def _waiting_in(self, line: str, lines: Mapping[UUID, str]) -> Collection[UUID]:
+        """And their parts."""
+        waiting = [owner for owner, of in lines.items() if of == line]
+        return {*waiting, *(part for owner in waiting for part in self._store.parts_of(owner))}
 
     def moving(self, pace: Pace) -> Sequence[Moving]:
         with self._store.lock:

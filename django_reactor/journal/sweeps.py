@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Case, Exists, F, Q, QuerySet, Subquery, When
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, When
 from django.db.models.lookups import IsNull
 
 from django_reactor.core.statuses import ENDS, MapState, Status
@@ -47,6 +47,13 @@ def _out_of_patience(interval: float) -> Q:
 
 def _sent_before(seconds: float) -> Q:
     return Q(sent_at__lt=DbNow() - timedelta(seconds=seconds))
+
+
+def _lowest(line: QuerySet[Ticket, Ticket]) -> list[UUID]:
+    """The execution of the live one with the lowest number; none if there is none. One look into the index for each
+    state."""
+    rows = [row for state in LIVE for row in line.filter(state=state).values_list("number", "execution_id")[:1]]
+    return [execution_id for _, execution_id in sorted(rows)[:1]]
 
 
 class OrmSweeps:
@@ -135,15 +142,18 @@ class OrmSweeps:
         return found
 
     def _may_go(self, waiting_for: str) -> list[UUID]:
-        """The first in the line; the one after it, if that does not run; and those that were passed over."""
+        """The head of the line; if that does not run, the first who waits there, and sees what is dead before it; and
+        those that were passed over."""
         tickets = Ticket.objects.using(self.connection.alias)
         line = tickets.filter(sequence__key_digest=waiting_for.removeprefix(TURN)).order_by("number")
-        rows = [row for state in LIVE for row in line.filter(state=state).values_list("number", "execution_id")[:2]]
-        first = [execution_id for _, execution_id in sorted(rows)[:2]]
         passed = line.filter(state=TicketState.PASSED).values_list("execution_id", flat=True)
-        head = self._rows.filter(pk__in=first[:1]).exclude(status__in=ENDS)
-        may_go = first[:1] if head.filter(runs_or_rests("owner__")).exists() else first
-        return [*may_go, *passed]
+        head = _lowest(line)
+        runs = self._rows.filter(runs_or_rests("owner__"), pk__in=head).exclude(status__in=ENDS)
+        if head and runs.exists():
+            return [*head, *passed]
+        owners = self._in_line().filter(waiting_for=waiting_for, pk=OuterRef("owner"))
+        waits = Exists(self._rows.filter(Exists(owners), pk=OuterRef("execution_id")))
+        return [*head, *_lowest(line.filter(waits)), *passed]
 
     def _waiting_in_vain_for_units(self, limit: int) -> list[Waiting]:
         """Two plain reads: who waits for units (through its index), and which of those have ended."""

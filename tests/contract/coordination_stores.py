@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -56,6 +57,9 @@ class DatabaseStore(Store, Protocol):
     def part(self, owner: UUID) -> UUID:
         """One that runs under the lease of this one."""
 
+    def unit(self, parent: UUID) -> UUID:
+        """One that this one, or a part, has started, and that nobody has begun."""
+
 
 class Clock:
     """One that is moved by hand."""
@@ -76,6 +80,7 @@ class Memory:
         self._seen: dict[UUID, datetime | None] = {}
         self._in_line: set[UUID] = set()
         self._parts: dict[UUID, list[UUID]] = {}
+        self._parents: dict[UUID, UUID] = {}
         self.holds: Holds = MemoryHolds(now=self.clock)
         self.rate_limits: RateLimits = MemoryRateLimits(now=self.clock)
         self.periods: Periods = MemoryPeriods(clock=self.clock)
@@ -83,6 +88,7 @@ class Memory:
             now=self.clock,
             last_seen=lambda execution_id: self._seen.get(execution_id, self.clock()),
             parts_of=lambda owner: self._parts.get(owner, ()),
+            ended_below=self._ended_below,
             tree_in_line=lambda execution_id: [execution_id] if execution_id in self._in_line else None,
         )
 
@@ -105,6 +111,16 @@ class Memory:
         part = uuid7()
         self._parts.setdefault(owner, []).append(part)
         return part
+
+    def unit(self, parent: UUID) -> UUID:
+        unit = uuid7()
+        self._parents[unit] = parent
+        return unit
+
+    def _ended_below(self, owner: UUID) -> Collection[UUID]:
+        tree = {owner, *self._parts.get(owner, ())}
+        units = (unit for unit, parent in self._parents.items() if parent in tree)
+        return [unit for unit in units if self._seen.get(unit, self.clock()) is None]
 
 
 class Database:
@@ -152,6 +168,12 @@ class Database:
         compiled = statements_of(connection).open_part
         compiled.execute(connection, started_row(part))
         return part.id
+
+    def unit(self, parent: UUID) -> UUID:
+        of = Parent(id=parent, root_id=parent, step=f"unit {uuid4()}", generation=0)
+        new = replace(new_execution(), token=None, relation=Relation.ASYNC_REACTOR, parent=of)
+        assert OrmExecutions().start(new)
+        return new.id
 
 
 STATUSES = {

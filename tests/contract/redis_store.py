@@ -43,6 +43,11 @@ class RedisStore:
         self.client.set(self._server.since, 0)
         self.client.set(self._server.run, self.client.info("server")["run_id"])
 
+    def has_come_back(self) -> None:
+        """As a server that was started again with what it had kept: its scripts are gone. For one of the test's own."""
+        self.client.set(self._server.run, "an earlier run")
+        self.client.script_flush()
+
     def keys(self) -> list[bytes]:
         """But for those that say since when the server runs: without them it counts as emptied."""
         keys = self.client.scan_iter(f"{self.prefix}:*")

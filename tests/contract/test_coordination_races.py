@@ -19,7 +19,7 @@ from django_reactor.coordination.database.rates import DatabaseRateLimits
 from django_reactor.coordination.database.turns import DatabaseTurns
 from django_reactor.engine.coordination_ports import Hold, HoldKind, TurnState, Wanted, Window
 from django_reactor.models import Holder, RateCount, Ticket
-from tests.contract.committed import PATIENCE, another_session, together
+from tests.contract.committed import PATIENCE, Between, another_session, together
 from tests.contract.connections import default_connection_with
 from tests.contract.coordination_stores import Database, lock, semaphore, take
 from tests.contract.locks import session_id, until_blocked
@@ -137,7 +137,18 @@ def test_who_finds_it_taken_in_its_own_transaction_can_go_on_with_that(
     assert [holder.owner for holder in holds.holders(HoldKind.LOCK, mine.key)] == [owner]
 
 
-def test_the_patience_of_a_first_take_is_not_the_transactions(holds: DatabaseHolds, database: str) -> None:
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda key: take(DatabaseHolds(), lock(key)),
+        lambda key: DatabaseRateLimits().charge(key, [WEEK]),
+        lambda key: DatabaseRateLimits().charge(key, [Window(name="day", seconds=86400, limit=50), WEEK]),
+    ],
+    ids=["a first take", "a charge", "a charge of two"],
+)
+def test_the_patience_of_what_must_not_wait_is_not_the_transactions(
+    act: Callable[[str], object], database: str
+) -> None:
     setting = {
         "postgresql": "SELECT current_setting('lock_timeout')",
         "mysql": "SELECT @@SESSION.innodb_lock_wait_timeout",
@@ -150,10 +161,10 @@ def test_the_patience_of_a_first_take_is_not_the_transactions(holds: DatabaseHol
             return cursor.fetchone()[0]
 
     usual = patience()
-    take(holds, lock("outside"))
+    act("outside")
     assert patience() == usual
     with transaction.atomic():
-        take(holds, lock("inside"))
+        act("inside")
         assert patience() == usual
 
 
@@ -295,6 +306,21 @@ def test_nobody_waits_long_for_a_charge_that_is_not_committed(rows_are_locked: N
     assert rates.charge("stripe", [WEEK]) is None
 
 
+def test_who_finds_a_charge_that_is_not_committed_can_go_on_with_its_own_transaction(rows_are_locked: None) -> None:
+    rates = DatabaseRateLimits()
+
+    def in_a_transaction() -> bool:
+        with transaction.atomic():
+            assert rates.charge("before", [WEEK]) is None
+            assert rates.charge("stripe", [WEEK]) is not None
+            return rates.charge("after", [WEEK]) is None
+
+    with another_session() as other, transaction.atomic():
+        assert rates.charge("stripe", [WEEK]) is None
+        assert other(in_a_transaction).result(PATIENCE)
+    assert sorted(RateCount.objects.values_list("key", "count")) == [("after", 1), ("before", 1), ("stripe", 1)]
+
+
 # -- ordered locks -----------------------------------------------------------------------------------------------------
 
 
@@ -406,3 +432,19 @@ def test_of_many_in_the_line_one_has_its_turn() -> None:
         return turn.state
 
     assert together(6, one) == [TurnState.COME] + [TurnState.WAITS] * 5
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_whose_number_is_passed_while_it_asks_for_its_turn_keeps_nobody_waiting(number: int) -> None:
+    turns, first, second = DatabaseTurns(), uuid4(), uuid4()
+    for execution_id in (first, second):
+        turns.draw(KEY, execution_id)
+    passing = Between(number, lambda: turns.skip(KEY, 1))
+    with connection.execute_wrapper(passing):
+        turn = turns.turn(KEY, first, strict=True)
+    assert passing.number <= 0, "it was passed meanwhile"
+    assert turn is not None
+    assert turn.state is TurnState.COME
+    head = turns.head(KEY)
+    assert head is not None
+    assert head.execution_id == second

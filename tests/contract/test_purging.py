@@ -112,3 +112,13 @@ def test_a_key_of_which_a_number_is_drawn_while_it_is_looked_at_keeps_all_that_w
     assert line is not None
     assert line.head is not None
     assert (line.last, line.live, line.head.execution_id) == (2, 1, drawn)
+
+
+def test_a_key_of_which_a_number_was_drawn_within_a_day_is_kept_though_its_tickets_are_gone() -> None:
+    turns = DatabaseTurns()
+    emptied("account:1")
+    Database().after(DAY_AND_MORE)
+    emptied("account:1")
+    assert turns.purge(10) == 0
+    Database().after(DAY_AND_MORE)
+    assert turns.purge(10) == 1

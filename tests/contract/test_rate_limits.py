@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,6 +11,8 @@ from django_reactor.engine.coordination_ports import RateLimits, Window
 from tests.contract.coordination_stores import Store
 
 DAY = 86400
+A_MINUTE = timedelta(minutes=1)
+"""Two clocks may differ by so much."""
 
 
 @pytest.fixture
@@ -92,6 +95,19 @@ def test_counts_of_windows_that_are_over_are_forgotten_a_few_at_a_time(coordinat
     assert rates.charge("new", [day(1)]) is not None
 
 
+@pytest.mark.parametrize("charged", ["together", "apart"])
+def test_a_count_is_kept_as_long_as_its_window_lasts(coordination: Store, rates: RateLimits, charged: str) -> None:
+    """Whatever shorter windows of the key roll meanwhile."""
+    second = Window(name="second", seconds=1, limit=1000)
+    for windows in ([second, year(1)],) if charged == "together" else ([year(1)], [second]):
+        assert rates.charge("stripe", windows) is None
+    if getattr(coordination, "clock", None) is None:
+        time.sleep(1.1)
+    else:
+        coordination.after(1.1)
+    assert rates.charge("stripe", [year(1)]) is not None
+
+
 def test_who_waits_as_long_as_it_is_told_starts_and_not_earlier(coordination: Store, rates: RateLimits) -> None:
     second = Window(name="second", seconds=1, limit=1)
     while rates.charge("stripe", [second]) is not None or (refused := rates.charge("stripe", [second])) is None:
@@ -102,6 +118,26 @@ def test_who_waits_as_long_as_it_is_told_starts_and_not_earlier(coordination: St
     else:
         coordination.after(refused.retry_after)
     assert rates.charge("stripe", [second]) is None
+
+
+def test_it_is_told_to_the_moment_when_a_window_rolls(coordination: Store, rates: RateLimits) -> None:
+    """And not to the second."""
+    assert rates.charge("stripe", [year(1)]) is None
+
+    def asked() -> tuple[float, float, float]:
+        before = time.monotonic()
+        refused = rates.charge("stripe", [year(1)])
+        assert refused is not None
+        return before, refused.retry_after, time.monotonic()
+
+    first_before, first, first_after = asked()
+    if getattr(coordination, "clock", None) is None:
+        time.sleep(0.25)
+    else:
+        coordination.after(0.25)
+        first_before, first_after = first_before - 0.25, first_after - 0.25
+    then_before, then, then_after = asked()
+    assert then_before - first_after - 0.005 <= first - then <= then_after - first_before + 0.005
 
 
 def test_people_see_how_many_have_started_in_each_open_window_and_when_it_rolls(
@@ -121,6 +157,8 @@ def test_people_see_how_many_have_started_in_each_open_window_and_when_it_rolls(
     assert full is not None
     left = found[1].rolls_at - found[0].rolls_at
     assert left.total_seconds() == 0, "windows of one length roll together"
-    assert found[1].rolls_at.tzinfo is not None
+    clock = getattr(coordination, "clock", None)
+    now = datetime.now(UTC) if clock is None else clock()
+    assert found[1].rolls_at - now == pytest.approx(timedelta(seconds=full.retry_after), abs=A_MINUTE)
     coordination.after(DAY)
     assert DAY not in [each.seconds for each in rates.counted("stripe")]

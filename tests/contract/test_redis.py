@@ -12,8 +12,8 @@ from django.test import override_settings
 
 from django_reactor.coordination.redis.holds import RedisHolds
 from django_reactor.coordination.redis.rates import RedisRateLimits
-from django_reactor.engine.coordination_ports import Hold, HoldKind, StoreUnavailable, Wanted, Window
-from django_reactor.exceptions import ConfigurationError, ContentionError
+from django_reactor.engine.coordination_ports import Hold, HoldKind, Wanted, Window
+from django_reactor.exceptions import ConfigurationError, ContentionError, StoreUnavailable
 from testproject.brokers import redis_url
 from tests.contract.committed import together
 from tests.contract.coordination_stores import lock, semaphore, take
@@ -69,6 +69,20 @@ def test_after_a_loss_nobody_gets_what_may_still_be_held_and_then_all_goes_on_by
     assert time.monotonic() >= lost + SHORT - 0.05, "until then the owner from before may have been at work"
     assert holds.extend([held]) == holds.release([held]) == set()
     assert holds.extend([next_one]) == {next_one}
+
+
+def test_a_server_that_kept_since_when_it_runs_may_have_forgotten_the_newest_holds(server: Server) -> None:
+    holds, redis = RedisHolds(), RedisStore()
+    take(holds, lock("another"))
+    kept = set(redis.keys())
+    take(holds, lock(ttl=SHORT))
+    redis.client.delete(*set(redis.keys()) - kept)
+    redis.has_come_back()
+    lost = time.monotonic()
+    assert holds.take(uuid4(), 1, lock(ttl=SHORT)) is None
+    while holds.take(uuid4(), 1, lock(ttl=SHORT)) is None:
+        assert time.monotonic() < lost + 20
+    assert time.monotonic() >= lost + SHORT - 0.05, "until then the owner from before may have been at work"
 
 
 @LOSSES
@@ -152,6 +166,18 @@ def test_nothing_is_kept_of_what_was_released(redis: RedisStore) -> None:
     assert redis.keys() == []
 
 
+def test_nothing_is_kept_of_a_slot_that_lapsed_when_its_owner_has_another(redis: RedisStore) -> None:
+    owner = uuid4()
+    first = take(redis.holds, semaphore(limit=2))
+    lapsed = take(redis.holds, semaphore(limit=2, ttl=10), owner)
+    redis.holds.release([first])
+    redis.after(20)
+    again = take(redis.holds, semaphore(limit=2), owner)
+    assert (lapsed.slot, again.slot) == (1, 0)
+    redis.holds.release([again])
+    assert redis.keys() == []
+
+
 def test_what_nobody_extends_or_releases_is_forgotten_by_the_server_itself(redis: RedisStore) -> None:
     take(redis.holds, lock())
     take(redis.holds, semaphore())
@@ -159,6 +185,15 @@ def test_what_nobody_extends_or_releases_is_forgotten_by_the_server_itself(redis
     names = redis.keys()
     assert len(names) == 5
     assert all(0 < redis.client.ttl(name) <= 8 * 86400 for name in names)
+
+
+def test_a_key_is_known_as_long_as_any_of_its_holders_may_hold(redis: RedisStore) -> None:
+    """And a day more, for zombies."""
+    take(redis.holds, semaphore(ttl=10 * 86400))
+    take(redis.holds, semaphore(ttl=10))
+    names = redis.keys()
+    (name,) = (name for name in names if b":semaphore:" in name)
+    assert redis.client.ttl(name) > 10 * 86400
 
 
 def test_keys_are_in_one_place_of_a_cluster_and_begin_as_the_caches_do(redis: RedisStore) -> None:

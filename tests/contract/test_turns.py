@@ -70,6 +70,16 @@ def test_who_has_ended_draws_a_new_number(turns: Turns) -> None:
     assert state_of(turns, execution_id) is TurnState.COME
 
 
+def test_who_has_drawn_again_stands_at_the_end_of_the_line(store: DatabaseStore, turns: Turns) -> None:
+    first, second = drawn(store, 2)
+    assert state_of(turns, first) is TurnState.COME
+    turns.finish(first, failed=False)
+    turns.draw(KEY, first)
+    assert state_of(turns, first) is TurnState.WAITS
+    turns.finish(second, failed=False)
+    assert state_of(turns, first) is TurnState.COME
+
+
 def test_a_batch_lasts_until_the_line_is_empty_and_numbers_go_on(store: DatabaseStore, turns: Turns) -> None:
     first, second = drawn(store, 2)
     turns.finish(first, failed=False)
@@ -152,6 +162,26 @@ def test_the_tickets_of_parts_are_finished_with_the_whole(store: DatabaseStore, 
     assert [ticket.execution_id for ticket in turns.tickets_of([whole, other])] == [other]
 
 
+def test_what_was_cancelled_below_an_execution_leaves_its_lines(store: DatabaseStore, turns: Turns) -> None:
+    owner, other = store.execution(), store.execution()
+    cancelled, queued = store.unit(owner), store.unit(owner)
+    of_a_part, of_another = store.unit(store.part(owner)), store.unit(other)
+    for execution_id in (cancelled, queued, of_a_part, of_another, owner):
+        turns.draw(KEY, execution_id)
+    turns.draw("another", of_a_part)
+    for execution_id in (cancelled, of_a_part, of_another):
+        store.change(execution_id, "ended")
+    assert list(turns.finish_cancelled(store.execution())) == []
+    assert set(turns.finish_cancelled(owner)) == {KEY, "another"}
+    assert list(turns.finish_cancelled(owner)) == []
+    assert live(turns) == 3
+    line = turns.line(KEY)
+    assert line is not None
+    assert line.head is not None
+    assert line.head.execution_id == queued
+    assert line.first_failed is None, "a cancel breaks no chain"
+
+
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +212,16 @@ def test_whose_turn_had_come_is_not_asked_about_the_chain_again(store: DatabaseS
     assert state_of(turns, second) is TurnState.COME
     turns.finish(first, failed=True)
     assert state_of(turns, second) is TurnState.COME
+
+
+def test_who_has_ended_is_not_asked_about_the_chain(store: DatabaseStore, turns: Turns) -> None:
+    """It was cancelled before its turn had come."""
+    first, second, _ = drawn(store, 3)
+    turns.finish(first, failed=True)
+    turns.finish(second, failed=False)
+    turn = turns.turn(KEY, second, strict=True)
+    assert turn is not None
+    assert (turn.state, turn.ticket.state) == (TurnState.COME, TicketState.DONE)
 
 
 def test_only_a_lower_number_of_the_same_batch_breaks_a_chain(store: DatabaseStore, turns: Turns) -> None:
@@ -220,13 +260,15 @@ def test_the_head_is_the_live_one_with_the_lowest_number(store: DatabaseStore, t
     assert turns.head(KEY) is None
 
 
-@pytest.mark.parametrize("look", ["head", "turn of the next", "pass over"])
+@pytest.mark.parametrize("look", ["head", "its own turn", "turn of the next", "pass over"])
 def test_it_counts_as_the_head_since_somebody_first_saw_it_there(store: DatabaseStore, turns: Turns, look: str) -> None:
-    _, second = drawn(store, 2)
+    first, second = drawn(store, 2)
 
     def looked() -> None:
         if look == "head":
             turns.head(KEY)
+        elif look == "its own turn":
+            turns.turn(KEY, first, strict=True)
         elif look == "pass over":
             turns.pass_over(KEY, 600)
         else:
@@ -297,6 +339,18 @@ def test_a_new_head_has_its_whole_time_however_long_it_waited(store: DatabaseSto
     assert not turns.pass_over(KEY, 600)
     store.after(601)
     assert turns.pass_over(KEY, 600)
+
+
+def test_whoever_passes_a_head_over_has_seen_the_next_one(store: DatabaseStore, turns: Turns) -> None:
+    first, second, _ = drawn(store, 3)
+    store.change(first, "gone")
+    store.change(second, "released")
+    assert turns.pass_over(KEY, 600)
+    line = turns.line(KEY)
+    assert line is not None
+    assert line.head is not None
+    assert line.head.execution_id == second
+    assert line.head_since is not None
 
 
 @pytest.mark.parametrize("what", ["gone", "ended"])

@@ -215,6 +215,13 @@ def test_a_closed_period_is_stored_as_halted() -> None:
     assert stored(second.execution_id).result() == second
 
 
+def test_the_calendar_of_a_period_is_the_projects() -> None:
+    """In one of these it is never the same day as in the other."""
+    for name in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):
+        with override_settings(TIME_ZONE=name):
+            assert isinstance(Nightly.run(), Success)
+
+
 def test_an_unknown_name_is_refused_before_anything_is_stored() -> None:
     with pytest.raises(ConfigurationError, match=r"RATE_LIMITS.*'shared'"):
         Named.run()

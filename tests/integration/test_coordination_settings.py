@@ -73,7 +73,15 @@ def test_a_store_that_there_is_not_is_an_error(value: object) -> None:
     assert cure in ("It must be 'database' or 'redis'.", "It must be a string.")
 
 
-@pytest.mark.parametrize("limits", [{}, {"stripe": {"second": 3, "minute": 100}}, {"a": {"hour": 1}, "b": {"day": 9}}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"stripe": {"second": 3, "minute": 100}},
+        {"a": {"hour": 1}, "b": {"day": 9}},
+        {"a": {"week": 1, "month": 2, "year": 3}, "b": {10: 5}},
+    ],
+)
 def test_rate_limits_have_names_windows_and_counts(limits: object) -> None:
     assert conf.problems({"RATE_LIMITS": limits}) == []
 
@@ -85,6 +93,8 @@ def test_rate_limits_have_names_windows_and_counts(limits: object) -> None:
         ({"stripe": 3}, "['RATE_LIMITS']['stripe'] is 3"),
         ({"stripe": {}}, "['RATE_LIMITS']['stripe'] is {}"),
         ({"stripe": {"seconds": 3}}, "['RATE_LIMITS']['stripe'] has no window 'seconds'"),
+        ({"stripe": {0.5: 3}}, "['RATE_LIMITS']['stripe'] has no window 0.5"),
+        ({"stripe": {1: 3, "second": 3}}, "['RATE_LIMITS']['stripe'] has the window 'second' twice"),
         ({"stripe": {"second": 0}}, "['RATE_LIMITS']['stripe']['second'] is 0"),
         ({"stripe": {"second": True}}, "['RATE_LIMITS']['stripe']['second'] is True"),
         ({"stripe": {"second": "3"}}, "['RATE_LIMITS']['stripe']['second'] is '3'"),

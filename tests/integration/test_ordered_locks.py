@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -32,6 +32,7 @@ from django_reactor import (
 from django_reactor.actions import deliver
 from django_reactor.coordination.database.turns import DatabaseTurns
 from django_reactor.core.statuses import Status
+from django_reactor.engine import map_loading
 from django_reactor.engine.coordination_ports import TicketState
 from django_reactor.exceptions import OutOfTurn
 from django_reactor.journal.fields import DbNow
@@ -199,6 +200,97 @@ def test_units_and_elements_draw_when_they_are_dispatched() -> None:
     work()
     assert log == ["unit", "0", "1", "2", "3"]
     assert states() == [TicketState.DONE] * 5
+
+
+# -- what is cancelled before it began ---------------------------------------------------------------------------------
+
+
+class Starting(Reactor[Any]):
+    @async_reactor(Booking)
+    def booked(self) -> Any:
+        return {"name": "unit"}
+
+    @step(after=["booked"])
+    def end(self) -> None:
+        during(self)
+
+
+class Several(Reactor[Any]):
+    @map_step(Booking, fan_out=1)
+    def booked(self) -> Any:
+        yield {"name": "first", "account": 2}
+        yield {"name": "held back"}
+        during(self)
+
+
+def behind() -> UUID:
+    """One that waits for whoever is in the line, none of whom is delivered."""
+    Execution.objects.filter(status=Status.PENDING, wake_at__isnull=False).update(wake_at=DbNow() + timedelta(days=1))
+    (waiting,) = queued("behind")
+    deliver(waiting)
+    assert waits(waiting)
+    Outbox.sent.clear()
+    return waiting
+
+
+@pytest.mark.parametrize("how", ["rolled back", "cancelled", "undone", "undone in a transaction"])
+def test_who_waits_for_a_unit_that_is_cancelled_goes_on_at_once(how: str) -> None:
+    global during
+    waiting: list[UUID] = []
+
+    def end(run: Any) -> None:
+        if not how.startswith("undone"):
+            waiting.append(behind())
+        if how == "rolled back":
+            fail("no")
+        if how == "cancelled":
+            Execution.objects.get(pk=run.context.execution_id).cancel()
+
+    during = end
+    Starting.run()
+    if how.startswith("undone"):
+        waiting.append(behind())
+        with transaction.atomic() if how.endswith("transaction") else nullcontext():
+            Execution.objects.get(reactor__endswith="Starting").undo()
+            assert waits(waiting[0]) is how.endswith("transaction")
+    during = lambda run: None  # noqa: E731
+    assert Outbox.sent == [str(waiting[0])]
+    work()
+    assert log == ["behind"]
+    assert set(states()) == {TicketState.DONE}
+
+
+def test_who_waits_for_an_element_that_is_held_back_goes_on_at_once_when_that_is_cancelled() -> None:
+    global during
+    Several.run()
+    first = Execution.objects.get(element_index=0)
+    behind()
+    Execution.objects.filter(pk=first.pk).update(wake_at=DbNow())
+    during = lambda run: fail("no") if run.name == "first" else None  # noqa: E731
+    deliver(first.pk)
+    work()
+    assert log == ["first", "behind"]
+
+
+def test_who_waits_for_an_element_of_a_map_that_is_never_opened_goes_on_at_once(
+    monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    global during
+    if database == "sqlite":
+        pytest.skip("there a source is read to its end before anything is stored")
+    monkeypatch.setattr(map_loading, "CHUNK", 2)
+    waiting: list[UUID] = []
+
+    def breaks(run: Any) -> None:
+        waiting.append(behind())
+        fail("no such line")
+
+    during = breaks
+    assert Several.run().is_failure
+    during = lambda run: None  # noqa: E731
+    assert Outbox.sent == [str(waiting[0])]
+    work()
+    assert log == ["behind"]
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -397,6 +489,27 @@ def test_an_execution_that_was_deleted_stops_nobody() -> None:
     work()
     assert log == ["b"]
     assert Booking.run(name="c").is_success
+
+
+def test_however_many_that_are_gone_stand_before_it_a_sweep_wakes_who_waits() -> None:
+    *gone, last = parked("a", "b", "c", "d")
+    Execution.objects.filter(pk__in=gone).delete()
+    assert sweep() == [last]
+    work()
+    assert log == ["d"]
+
+
+def test_who_waits_behind_several_that_do_not_run_passes_each_when_its_time_is_up() -> None:
+    tomorrow = DbNow() + timedelta(days=1)
+    first, second, third = queued("a", "b", "c")
+    Execution.objects.filter(pk__in=(first, second)).update(wake_at=tomorrow)
+    deliver(third)
+    for passed in (0, 1, 2):
+        assert sweep() == [third]
+        deliver(third)
+        assert states().count(TicketState.PASSED) == passed
+        long_ago()
+    assert log == ["c"]
 
 
 def test_a_cancel_lets_the_next_go() -> None:

@@ -16,10 +16,10 @@ from django.test import override_settings
 
 from django_reactor import Background, Dispatched, Lock, Period, Reactor, Step, runtime, step
 from django_reactor.coordination.memory_holds import MemoryHolds
-from django_reactor.engine.coordination_ports import Hold, HoldKind, StoreUnavailable, Wanted
+from django_reactor.engine.coordination_ports import Hold, HoldKind, Wanted
 from django_reactor.engine.hold_keeper import HoldKeeper
 from django_reactor.engine.leases import LeaseKeeper, boottime
-from django_reactor.exceptions import LockUnavailable
+from django_reactor.exceptions import LockUnavailable, StoreUnavailable
 from django_reactor.journal.executions import OrmExecutions
 from django_reactor.models import Execution
 from tests.contract.committed import eventually, transactional_db

@@ -24,7 +24,6 @@ from django_reactor.engine.coordination_ports import (
     HoldKind,
     Holds,
     RateLimits,
-    StoreUnavailable,
     Ticket,
     TicketState,
     Wanted,
@@ -32,6 +31,7 @@ from django_reactor.engine.coordination_ports import (
 )
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.records import NewExecution
+from django_reactor.exceptions import StoreUnavailable
 from django_reactor.journal.executions import OrmExecutions
 from tests.proof.events import Recorder
 

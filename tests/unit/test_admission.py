@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -72,6 +73,33 @@ def test_a_caller_is_told_when_the_window_rolls_and_nothing_is_stored() -> None:
         fleet.start()
     assert caught.value.retry_after == 49
     assert len(fleet.store.rows) == 3
+
+
+DAY = 86400
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds", "said"),
+    [
+        ("second", 1, "this second"),
+        ("minute", 60, "this minute"),
+        ("hour", 3600, "this hour"),
+        ("day", DAY, "this day"),
+        ("week", 7 * DAY, "this week"),
+        ("month", 31 * DAY, "this month"),
+        ("year", 366 * DAY, "this year"),
+        (10, 10, "this window of 10 s"),
+    ],
+)
+def test_each_window_that_may_be_declared_has_its_length_and_is_named(
+    window: str | int, seconds: int, said: str
+) -> None:
+    fleet = Rivals(a_job(rate_limit=RateLimit("api", limits={window: 1})))
+    fleet.clock.advance(-(fleet.clock.now().timestamp() % seconds))  # it has just begun
+    assert fleet.start().is_success
+    with pytest.raises(RateLimited, match=f"1 starts in {said} are used up") as caught:
+        fleet.start()
+    assert caught.value.retry_after == seconds
 
 
 def test_a_worker_waits_exactly_until_the_window_rolls() -> None:
@@ -178,6 +206,19 @@ def test_a_run_with_a_skipped_step_is_a_success_and_closes_it() -> None:
     fleet = Rivals(a_job(then=lambda run: skip("nothing new"), period=Period("p", every="day")))
     assert isinstance(fleet.start(), Success)
     assert isinstance(fleet.start(), Halt)
+
+
+@pytest.mark.parametrize(
+    ("tz", "today"),
+    [(None, "2024-05-02"), ("Pacific/Pago_Pago", "2024-05-01"), ("Asia/Tokyo", "2024-05-01")],
+)
+def test_a_bucket_is_of_the_calendar_of_its_own_time_zone_or_else_of_the_projects(tz: str | None, today: str) -> None:
+    fleet = Rivals(a_job(period=Period("p", every="day", tz=tz)))
+    fleet.live_in(ZoneInfo("Pacific/Kiritimati"))
+    assert isinstance(fleet.start(), Success)
+    second = fleet.start()
+    assert isinstance(second, Halt)
+    assert today in second.reason
 
 
 def test_the_bucket_in_which_it_was_let_in_is_the_one_it_closes() -> None:

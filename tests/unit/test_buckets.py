@@ -13,7 +13,18 @@ from django_reactor.core.buckets import CALENDAR, CLOCK, bucket_at, rolls_in, wi
 from django_reactor.core.options import BUCKETS
 
 PARIS = ZoneInfo("Europe/Paris")
-ZONES = [ZoneInfo(n) for n in ("UTC", "Europe/Paris", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kathmandu")]
+ZONES = [
+    ZoneInfo(name)
+    for name in (
+        "UTC",
+        "Europe/Paris",
+        "America/Sao_Paulo",
+        "Atlantic/Azores",
+        "Australia/Lord_Howe",
+        "Asia/Kathmandu",
+        "Pacific/Apia",
+    )
+]
 INSTANT = datetime(2026, 5, 15, 14, 30, 15, 500_000, tzinfo=UTC)
 
 
@@ -63,6 +74,32 @@ def test_a_day_of_23_or_25_hours_is_one_bucket(day: tuple[int, int, int], hours:
     assert len(buckets) == 1
     assert buckets.pop().until == begins + timedelta(hours=hours)
     assert bucket_at(begins + timedelta(hours=hours), "day", PARIS).name != bucket_at(begins, "day", PARIS).name
+
+
+@pytest.mark.parametrize(
+    ("zone", "instant", "until"),
+    [
+        ("America/Sao_Paulo", datetime(2018, 11, 4, 2, 30, tzinfo=UTC), datetime(2018, 11, 4, 3, tzinfo=UTC)),
+        ("Pacific/Apia", datetime(2011, 12, 29, 22, tzinfo=UTC), datetime(2011, 12, 30, 10, tzinfo=UTC)),
+    ],
+    ids=["clocks that show no midnight", "a day that was left out"],
+)
+def test_a_day_ends_where_the_next_one_begins(zone: str, instant: datetime, until: datetime) -> None:
+    tz = ZoneInfo(zone)
+    today = bucket_at(instant, "day", tz)
+    assert today.until == until
+    assert bucket_at(until - timedelta(microseconds=1), "day", tz).name == today.name
+    assert bucket_at(until, "day", tz).name != today.name
+
+
+def test_a_day_to_which_the_clocks_go_back_is_not_over_before() -> None:
+    """At one minute past midnight, as they did there."""
+    goose_bay = ZoneInfo("America/Goose_Bay")
+    again = datetime(2005, 10, 30, 3, 30, tzinfo=UTC)
+    today = bucket_at(again - timedelta(hours=1), "day", goose_bay)
+    assert bucket_at(again - timedelta(minutes=29, seconds=30), "day", goose_bay).name != today.name
+    assert bucket_at(again, "day", goose_bay).name == today.name
+    assert today.until > again
 
 
 @pytest.mark.parametrize("every", ["hour", "minute"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from django_reactor import Failure, exceptions
+from django_reactor import Failure, coordination, engine, exceptions
 from django_reactor.exceptions import ReactorError
 
 PUBLIC = (
@@ -35,6 +38,7 @@ PUBLIC = (
     "SemaphoreUnavailable",
     "RateLimited",
     "OutOfTurn",
+    "StoreUnavailable",
     "ConfigurationError",
     "InternalError",
     "ReactorError",
@@ -56,7 +60,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "SignalInTransaction": ("halt",),
     "Interrupted": ("charge", "its process died"),
     **dict.fromkeys(("ContentionError", "LockUnavailable", "SemaphoreUnavailable"), ("not now", "customer:7", 1.5)),
-    **dict.fromkeys(("RateLimited", "OutOfTurn"), ("not now", "customer:7", 1.5)),
+    **dict.fromkeys(("RateLimited", "OutOfTurn", "StoreUnavailable"), ("not now", "customer:7", 1.5)),
 }
 
 
@@ -74,6 +78,22 @@ def test_every_public_error_can_be_imported_and_is_a_reactor_error(name: str) ->
 def test_what_is_public_is_all_there_is() -> None:
     defined = {name for name, value in vars(exceptions).items() if isinstance(value, type)}
     assert {name for name in defined if issubclass(getattr(exceptions, name), ReactorError)} == set(exceptions.__all__)
+
+
+def test_no_error_that_a_user_meets_is_defined_elsewhere() -> None:
+    for package in (coordination, engine):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    defined = [error for error in all_below(ReactorError) if error.__module__.startswith("django_reactor.")]
+    assert {f"{error.__module__}.{error.__qualname__}" for error in defined} == {
+        f"{exceptions.__name__}.{name}" for name in exceptions.__all__ if name != "ReactorError"
+    }
+
+
+def all_below(error: type[ReactorError]) -> Iterator[type[ReactorError]]:
+    for below in error.__subclasses__():
+        yield below
+        yield from all_below(below)
 
 
 def test_the_tree_at_the_head_of_the_module_is_the_tree() -> None:

@@ -473,6 +473,24 @@ def test_a_lost_wake_is_made_up_for_by_a_sweep() -> None:
     assert log == ["b"]
 
 
+def test_however_many_dead_ones_stand_before_it_a_sweep_wakes_who_waits() -> None:
+    log: list[str] = []
+    fleet = Line(booking(log))
+    *dead, last = fleet.queue("a", "b", "c")
+    for each in dead:
+        fleet.store.rows[each].wake_at = fleet.clock.now() + timedelta(days=1)
+    fleet.deliver_to(last)
+    assert fleet.waits(last)
+    del fleet.store.rows[dead[0]]
+    for seconds in (0, 601):
+        assert log == []
+        fleet.clock.advance(seconds)
+        fleet.messenger.sent.clear()
+        fleet.sweep()
+        fleet.work()
+    assert log == ["c"]
+
+
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
@@ -678,6 +696,55 @@ def test_a_unit_draws_when_it_is_dispatched() -> None:
     fleet.deliver_to(noted)
     fleet.work()
     assert log == ["unit", "noted"]
+    assert fleet.tidy()
+
+
+@pytest.mark.parametrize("kind", ["unit", "element"])
+def test_what_is_cancelled_before_it_began_leaves_its_line_at_once(kind: str) -> None:
+    log: list[str] = []
+    target = booking(log, lambda run: fail("no") if run.name == "first" else None)
+    waiting: list[UUID] = []
+
+    class Parent(Reactor[Any]):
+        if kind == "unit":
+
+            @async_reactor(target)
+            def booked(self) -> Any:
+                return {"name": "unit"}
+
+            @step(after=["booked"])
+            def breaks(self) -> None:
+                waiting.append(behind())
+                fail("no")
+        else:
+
+            @map_step(target, fan_out=1)
+            def booked(self) -> Any:
+                return [{"name": "first", "account": 2}, {"name": "held back"}]
+
+    fleet = Line(Parent)
+    fleet.others = (target,)
+
+    def behind() -> UUID:
+        messages, fleet.messenger.sent = fleet.messenger.sent, []
+        for message in messages:
+            fleet.store.rows[message.execution_id].wake_at = fleet.clock.now() + timedelta(days=1)
+        values = target.__reactor__.contract.validate({"name": "behind"})
+        started = starting.enqueue(fleet.services, target.__reactor__, values, starting.Call()).execution_id
+        assert started is not None
+        fleet.deliver_to(started)
+        assert fleet.waits(started)
+        for message in messages:
+            fleet.store.rows[message.execution_id].wake_at = fleet.clock.now()
+        fleet.messenger.sent = messages if kind == "element" else []
+        return started
+
+    fleet.start()
+    if kind == "element":
+        waiting.append(behind())
+    fleet.work()
+    assert fleet.status_of(waiting[0]) is Status.COMPLETED
+    assert log == (["behind"] if kind == "unit" else ["first", "behind"])
     assert fleet.tidy()
 
 

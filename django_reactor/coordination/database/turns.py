@@ -138,12 +138,21 @@ class DatabaseTurns:
     @in_one_transaction
     def finish(self, execution_id: UUID, *, failed: bool, step: str | None = None) -> Sequence[str]:
         own = self._not_ended([execution_id]) if step is None else self._of_step(execution_id, step)
-        found = list(own.order_by("pk").values_list("pk", "state", "sequence__key"))
+        return self._end(own, TicketState.FAILED if failed else TicketState.DONE)
+
+    @in_one_transaction
+    def finish_cancelled(self, owner: UUID) -> Sequence[str]:
+        executions = models.Execution.objects.using(self.connection.alias)
+        ended = executions.filter(parent__owner=owner, status__in=ENDS).values("pk")
+        return self._end(self._tickets.filter(execution_id__in=ended, state__in=LIVE), TicketState.DONE)
+
+    def _end(self, tickets: QuerySet[models.Ticket, models.Ticket], state: TicketState) -> Sequence[str]:
+        """The keys in whose lines they were live."""
+        found = list(tickets.order_by("pk").values_list("pk", "state", "sequence__key"))
         if not found:
             return []
-        state = TicketState.FAILED if failed else TicketState.DONE
         self._tickets.filter(pk__in=[pk for pk, *_ in found]).update(state=state, ended_at=DbNow())
-        return list(dict.fromkeys(key for _, state, key in found if state in LIVE))
+        return list(dict.fromkeys(key for _, was, key in found if was in LIVE))
 
     def tickets_of(self, owners: Collection[UUID]) -> Sequence[Ticket]:
         found = fresh(self._not_ended(owners).order_by("pk"), self.connection)

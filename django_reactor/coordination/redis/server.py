@@ -18,8 +18,8 @@ from django.core.cache import InvalidCacheBackendError, caches
 
 from django_reactor.conf import settings
 from django_reactor.coordination.redis import scripts
-from django_reactor.engine.coordination_ports import HoldKind, StoreUnavailable
-from django_reactor.exceptions import ConfigurationError
+from django_reactor.engine.coordination_ports import HoldKind
+from django_reactor.exceptions import ConfigurationError, StoreUnavailable
 
 __all__ = ["Script", "Server", "problem_with"]
 
