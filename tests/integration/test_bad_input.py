@@ -252,3 +252,6 @@ def test_a_project_without_time_zones_is_told_so() -> None:
 
     with override_settings(USE_TZ=False):
         assert "django_reactor.E101" in [error.id for error in run_checks()]
+        with pytest.raises(ConfigurationError, match="USE_TZ = True"):
+            Returning.run(what="")
+    assert not Execution.objects.exists()
