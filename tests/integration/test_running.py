@@ -84,6 +84,7 @@ def test_an_execution_read_later_has_the_same_result_and_results() -> None:
         "journal": (Decimal("3.00"), dt.date(2026, 11, 30)),
         "receipt": Receipt(number="2026-1", amount=Decimal("3.00")),
     }
+    assert repr(execution.results) == "<Results of total, journal, receipt>"
 
 
 def test_the_trace_tells_what_happened_in_dependency_order() -> None:

@@ -298,6 +298,16 @@ def input_with_an_alias() -> None:
         def pay(self) -> None: ...
 
 
+@wrong("Wrong.total", "default_factory", "takes the other inputs", "in a step")
+def default_that_is_made_of_other_inputs() -> None:
+    class Wrong(Reactor[Any]):
+        amount: int
+        total: int = Field(default_factory=lambda data: data["amount"])
+
+        @step
+        def pay(self) -> None: ...
+
+
 @wrong("Wrong.amount", "'Decimal'", "TYPE_CHECKING", "import it")
 def annotation_that_is_imported_for_type_checkers_only() -> None:
     class Wrong(Reactor[Any]):
