@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -101,12 +102,25 @@ def test_an_idempotency_key_that_no_database_can_hold_is_refused(user: User, key
         {"queue_name": "a\x00b"},
         {"priority": 2**31},
         {"priority": "high"},
+        {"idempotency_key": 17},
+        {"run_after": -5},
+        {"run_after": "soon"},
+        {"run_after": True},
+        {"run_after": datetime(2030, 1, 1)},
+        {"run_after": datetime(9999, 1, 1, tzinfo=UTC)},
+        {"run_after": timedelta.max},
     ],
     ids=repr,
 )
-def test_an_option_that_no_database_can_hold_is_refused(options: dict[str, Any]) -> None:
+def test_an_option_that_cannot_be_meant_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         Register.using(**options)
+
+
+@pytest.mark.parametrize("tags", ["web", None, 5, [5], {"web": 1, 5: 2}], ids=repr)
+def test_tags_that_are_no_texts_are_refused(tags: Any) -> None:
+    with pytest.raises(TypeError, match="tags"):
+        Register.using(tags=tags)
 
 
 @pytest.mark.parametrize("correlation_id", ["a\x00b", "a\udc80b", "c" * 256])

@@ -395,6 +395,15 @@ def step_in_a_base_that_is_no_reactor() -> None:
         def other(self) -> None: ...
 
 
+@wrong("Wrong.clean", "must not be async", "write def")
+def clean_that_nobody_would_await() -> None:
+    class Wrong(Reactor[Any]):
+        async def clean(self) -> None: ...
+
+        @step
+        def pay(self) -> None: ...
+
+
 @wrong("Wrong.clean", "only self")
 def clean_with_parameters() -> None:
     class Wrong(Reactor[Any]):
