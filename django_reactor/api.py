@@ -6,7 +6,7 @@ this module can be imported before Django is set up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class Reactor(ReactorBase[T]):
         attributes, validated already; `context` is None, as nothing runs yet."""
 
     @classmethod
-    def run(cls, **inputs: Any) -> Result[T]:
+    def run(cls, /, **inputs: Any) -> Result[T]:
         """Validate the inputs and run here until it ends, hands off or pauses. Invalid inputs, and such as cannot be
         stored, give a `Failure` and store nothing. What steps raise is in the `Failure`, and not raised.
 
@@ -80,19 +80,19 @@ class Reactor(ReactorBase[T]):
         return Call(cls).run(**inputs)
 
     @classmethod
-    async def arun(cls, **inputs: Any) -> Result[T]:
+    async def arun(cls, /, **inputs: Any) -> Result[T]:
         """`run` in Django's thread for synchronous code. A cancelled `await` doesn't stop the execution."""
         return await Call(cls).arun(**inputs)
 
     @classmethod
-    def enqueue(cls, **inputs: Any) -> Result[T]:
+    def enqueue(cls, /, **inputs: Any) -> Result[T]:
         """Validate here (raises `InputError`), store it, and run it wholly in a worker, once the transaction that is
         open now is committed. Returns `Dispatched`; with an idempotency key that is taken, the result of the execution
         that has it. Locks and limits are asked for in the worker; an ordered lock's number is drawn here."""
         return Call(cls).enqueue(**inputs)
 
     @classmethod
-    async def aenqueue(cls, **inputs: Any) -> Result[T]:
+    async def aenqueue(cls, /, **inputs: Any) -> Result[T]:
         """`enqueue` for coroutines, as `arun`."""
         return await Call(cls).aenqueue(**inputs)
 
@@ -108,13 +108,13 @@ class Reactor(ReactorBase[T]):
     ) -> Call[T]:
         """Options of one call: `PlaceOrder.using(idempotency_key="order-17").run(…)`.
 
-        The same key (1 to 255 characters, else `InputError`) runs once per reactor: later calls get the first
-        execution's result as it stands then, and run nothing. `tags` are texts by which the admin finds it.
-        `queue_name` and `priority` say where and how soon it is delivered, in place of those in `Meta`. `run_after`
-        delays an `enqueue`: seconds, a timedelta, or an aware datetime.
+        The same key (1 to 255 characters) runs once per reactor: later calls get the first execution's result as it
+        stands then, and run nothing. `tags` are texts by which the admin finds it. `queue_name` and `priority` say
+        where and how soon it is delivered, in place of those in `Meta`. `run_after` delays an `enqueue`: seconds, a
+        timedelta, or an aware datetime. `InputError` for what cannot be meant.
         """
-        if isinstance(tags, str):
-            raise TypeError(f"tags is a sequence of strings: [{tags!r}]; got the string {tags!r}")
+        if isinstance(tags, str) or not isinstance(tags, Iterable):
+            raise TypeError(f"tags is a sequence of strings, such as ['web']; got {tags!r}")
         return Call(cls, idempotency_key, tuple(tags), queue_name, priority, run_after)
 
     @classmethod
@@ -144,7 +144,7 @@ class Step(StepBase[T]):
         abstract = True
 
     @classmethod
-    def call(cls, **inputs: Any) -> Result[T]:
+    def call(cls, /, **inputs: Any) -> Result[T]:
         """Run it here, once, outside of any execution: contract and result type apply, retries do not, and nothing
         is journaled.
 
@@ -156,6 +156,6 @@ class Step(StepBase[T]):
         return call_step(services(), definition, inputs)
 
     @classmethod
-    async def acall(cls, **inputs: Any) -> Result[T]:
+    async def acall(cls, /, **inputs: Any) -> Result[T]:
         """`call` in Django's thread for synchronous code."""
         return await in_thread(cls.call, **inputs)

@@ -19,7 +19,7 @@ from django_reactor.core.redaction import Redactor
 from django_reactor.core.targets import definition_of_target, resolve_target
 from django_reactor.engine import starting
 from django_reactor.engine.services import Services
-from django_reactor.exceptions import InputError, SerializationError
+from django_reactor.exceptions import DefinitionError, InputError, SerializationError
 from django_reactor.results import Failure, Result
 from django_reactor.runtime import services
 from django_reactor.threads import in_thread
@@ -54,8 +54,9 @@ class Call(Generic[T]):
             raise InputError("queue_name", {"__all__": [problem]})
         if self.priority is not None and (problem := problem_of_priority(self.priority)):
             raise InputError("priority", {"__all__": [problem]})
+        _seconds_until(self.run_after)
 
-    def run(self, **inputs: Any) -> Result[T]:
+    def run(self, /, **inputs: Any) -> Result[T]:
         definition = self._definition()
         in_worker = definition.plan.background is not None and definition.plan.background.is_everything
         if self.run_after is not None and not in_worker:
@@ -70,10 +71,10 @@ class Call(Generic[T]):
         refused = SerializationError(place, problem)  # made here: no context leads back to an unredacted path
         return _refusal(definition, refused, {place.partition(".")[2] or "__all__": [problem]})
 
-    async def arun(self, **inputs: Any) -> Result[T]:
+    async def arun(self, /, **inputs: Any) -> Result[T]:
         return await in_thread(self.run, **inputs)
 
-    def enqueue(self, **inputs: Any) -> Result[T]:
+    def enqueue(self, /, **inputs: Any) -> Result[T]:
         definition = self._definition()
         try:
             return self._started(starting.enqueue, definition, inputs)
@@ -81,7 +82,7 @@ class Call(Generic[T]):
             place, problem = _scrubbed(definition, inputs, error)
         raise InputError(definition.label, {place.partition(".")[2] or "__all__": [problem]})
 
-    async def aenqueue(self, **inputs: Any) -> Result[T]:
+    async def aenqueue(self, /, **inputs: Any) -> Result[T]:
         return await in_thread(self.enqueue, **inputs)
 
     def _definition(self) -> Definition:
@@ -119,9 +120,12 @@ def check_targets(definition: Definition, above: frozenset[str] = frozenset()) -
             check_targets(definition_of_target(resolved.target), above | {definition.label})
 
 
-def _check_idempotency_key(key: str) -> None:
-    if not 0 < len(key) <= MAX_KEY_LENGTH:
-        raise InputError("idempotency_key", {"__all__": [f"must be a string of 1 to {MAX_KEY_LENGTH} characters"]})
+def _check_idempotency_key(key: object) -> None:
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_LENGTH:
+        problem = f"must be a string of 1 to {MAX_KEY_LENGTH} characters"
+        if not isinstance(key, str):
+            problem += f"; got {key!r}"
+        raise InputError("idempotency_key", {"__all__": [problem]})
     if not is_storable(key):
         problem = "must hold neither NUL nor lone surrogates: databases refuse them"
         raise InputError("idempotency_key", {"__all__": [problem]})
@@ -147,13 +151,19 @@ def _scrubbed(definition: Definition, inputs: Mapping[str, Any], error: Serializ
 
 
 def _seconds_until(run_after: Duration | datetime | None) -> float:
+    """From now; InputError for a time that is none, or that a database may have no room for."""
     if run_after is None:
         return 0.0
-    if isinstance(run_after, datetime):
-        if run_after.tzinfo is None:
-            raise ValueError(f"run_after={run_after!r} must be aware: give it a time zone")
-        return max(0.0, (run_after - services().clock.now()).total_seconds())
-    return seconds(run_after, "run_after=…")
+    try:
+        if isinstance(run_after, datetime):
+            return seconds(max(0.0, (run_after - services().clock.now()).total_seconds()))
+        return seconds(run_after)
+    except (DefinitionError, TypeError):  # a naive datetime has no distance from now
+        problem = (
+            "must be seconds or a timedelta, not negative, or an aware datetime, and at most a hundred years away; "
+            f"got {run_after!r}"
+        )
+    raise InputError("run_after", {"__all__": [problem]})
 
 
 def _default_queue() -> str:

@@ -90,13 +90,11 @@ def check_coordination(app_configs: Sequence[AppConfig] | None = None, **kwargs:
 def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """E100, E101: the project's settings."""
     configured = getattr(settings, conf.SETTING, {})
-    found: list[CheckMessage] = [
-        Error(f"{problem}.", hint=cure, id="django_reactor.E100") for problem, cure in conf.problems(configured)
+    of_ours, of_time = conf.problems(configured), conf.problems_of_time()
+    return [
+        *(Error(f"{problem}.", hint=cure, id="django_reactor.E100") for problem, cure in of_ours),
+        *(Error(f"{problem}.", hint=cure, id="django_reactor.E101") for problem, cure in of_time),
     ]
-    if not settings.USE_TZ:
-        hint = "Set USE_TZ = True: leases and due times are instants, which local times are not when clocks change."
-        found.append(Error("django_reactor needs time zones.", hint=hint, id="django_reactor.E101"))
-    return found
 
 
 def check_database(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:

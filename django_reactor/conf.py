@@ -82,6 +82,14 @@ def problems(configured: object) -> list[tuple[str, str]]:
     return found
 
 
+def problems_of_time() -> list[tuple[str, str]]:
+    """What is wrong with how the project counts time."""
+    if django_settings.USE_TZ:
+        return []
+    cure = "Set USE_TZ = True: leases and due times are instants, which local times are not when clocks change."
+    return [("django_reactor needs time zones", cure)]
+
+
 def _problems_of_limits(named: Mapping[Any, Any]) -> list[tuple[str, str]]:
     """Each name has its windows, each window how many may start in it."""
     found: list[tuple[str, str]] = []
@@ -131,7 +139,7 @@ class _LazySettings:
     def load(self) -> Settings:
         if self._loaded is None:
             configured = getattr(django_settings, SETTING, {})
-            if found := problems(configured):
+            if found := [*problems(configured), *problems_of_time()]:
                 raise ConfigurationError("; ".join(f"{problem}. {cure}" for problem, cure in found))
             self._loaded = Settings(**configured)
         return self._loaded
@@ -144,7 +152,7 @@ settings = _LazySettings()
 
 
 def _forget(*, setting: str, **_: object) -> None:
-    if setting == SETTING:
+    if setting in (SETTING, "USE_TZ"):
         settings.forget()
 
 

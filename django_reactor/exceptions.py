@@ -83,6 +83,12 @@ def _rebuild(cls: type[ReactorError], message: str, attributes: dict[str, Any]) 
     return error
 
 
+def _listed(field_errors: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(
+        " ".join(texts) if name == "__all__" else f"{name}: {' '.join(texts)}" for name, texts in field_errors.items()
+    )
+
+
 class ReactorError(Exception):
     """The root of all errors of django_reactor."""
 
@@ -105,11 +111,7 @@ class InputError(CallerError):
     def __init__(self, subject: str, field_errors: Mapping[str, Sequence[str]]) -> None:
         self.subject = subject
         self.field_errors: dict[str, list[str]] = {name: list(texts) for name, texts in field_errors.items()}
-        problems = "; ".join(
-            " ".join(texts) if name == "__all__" else f"{name}: {' '.join(texts)}"
-            for name, texts in self.field_errors.items()
-        )
-        super().__init__(f"{subject}: {problems}")
+        super().__init__(f"{subject}: {_listed(self.field_errors)}")
 
 
 class ExecutionFailed(CallerError):
@@ -193,8 +195,7 @@ class OutputError(ExecutionError):
 
     def __init__(self, field_errors: Mapping[str, Sequence[str]]) -> None:
         self.field_errors: dict[str, list[str]] = {k: list(v) for k, v in field_errors.items()}
-        problems = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in self.field_errors.items())
-        super().__init__(f"the result is invalid: {problems}")
+        super().__init__(f"the result is invalid: {_listed(self.field_errors)}")
 
 
 class StepFailed(ExecutionError):

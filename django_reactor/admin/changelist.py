@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.views.main import PAGE_VAR, ChangeList
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import PAGE_VAR, SEARCH_VAR, ChangeList
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 from django_reactor.admin.redactors import redactors_of
+from django_reactor.core.naming import is_storable
 from django_reactor.models import Execution
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ class ExecutionChangeList(ChangeList):
     def get_queryset(
         self, request: HttpRequest, exclude_parameters: list[str | None] | None = None
     ) -> QuerySet[Execution, Execution]:
+        asked = [text for name, texts in self.filter_params.items() if name != SEARCH_VAR for text in texts]
+        if not all(map(is_storable, asked)):
+            raise IncorrectLookupParameters  # PostgreSQL would refuse the statement
         rows: QuerySet[Execution, Execution] = super().get_queryset(request, exclude_parameters)
         return rows.only(*LISTED)
 

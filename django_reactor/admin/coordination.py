@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
@@ -17,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django_reactor.admin.levels import Level, levels_of
 from django_reactor.admin.live import LIVE, Linked, Live
 from django_reactor.admin.rendering import Shown, duration, shown_text
+from django_reactor.admin.sight import Sight
 from django_reactor.core.keys import digest_of
 from django_reactor.core.options import Coordination
 from django_reactor.core.plan import Definition
@@ -88,13 +90,13 @@ class Panel:
     keys: Sequence[ShownKey]
 
 
-def panel_of(execution: Execution, definition: Definition | None, redactor: Redactor) -> Panel | None:
+def panel_of(execution: Execution, definition: Definition | None, redactor: Redactor, sight: Sight) -> Panel | None:
     """None where nothing is declared."""
     levels = [] if definition is None else levels_of(execution, definition)
     if definition is None or not levels:
         return None
     asked = [each for level in levels for each in _asked(definition.label, level)]
-    live = Live.of(execution, [each.demands for each in asked if each.demands is not None])
+    live = Live.of(execution, [each.demands for each in asked if each.demands is not None], sight)
     page = _Writer(execution, redactor, live)
     return Panel(waits=page.waits(), keys=[page.key(each) for each in asked])
 
@@ -209,6 +211,8 @@ class _Writer:
         left = gettext("for another %(time)s unless extended") % {"time": duration(self._now, holder.expires_at)}
         if holder.owner == self._execution.pk:
             return Fact(before=gettext("held by this execution,"), after=left)
+        if holder.owner in self._live.hidden:
+            return Fact(before=gettext("held by another execution,"), after=left)
         linked = self._live.linked.get(holder.owner)
         if linked is None:
             by = gettext("held by %(owner)s, which is no stored execution (a step that is called directly),")
@@ -236,8 +240,7 @@ class _Writer:
                 yield Fact(before=gettext("this execution has marked %(bucket)s") % {"bucket": mark.bucket})
         for mark in others[:1]:
             marked = gettext("%(bucket)s is marked by") % {"bucket": mark.bucket}
-            linked = self._live.linked.get(mark.execution_id)
-            yield Fact(before=marked if linked else f"{marked} {mark.execution_id}", execution=linked, after=over)
+            yield self._named(marked, mark.execution_id, over)
         if not others and not any(mark.bucket == current.bucket for mark in marks):
             yield Fact(before=gettext("%(bucket)s is not marked;") % {"bucket": current.bucket}, after=over)
 
@@ -254,9 +257,14 @@ class _Writer:
         if ticket.state in LIVE and ticket.head is not None:
             since = gettext("at the head for %(time)s") % {"time": duration(ticket.at_the_head_since, self._now)}
             head = gettext("number %(number)d is the first:") % {"number": ticket.head_number}
-            linked = self._live.linked.get(ticket.head)
-            after = since if ticket.at_the_head_since else ""
-            yield Fact(before=head if linked else f"{head} {ticket.head}", execution=linked, after=after)
+            yield self._named(head, ticket.head, since if ticket.at_the_head_since else "")
+
+    def _named(self, before: str, execution: UUID, after: str) -> Fact:
+        """One that was deleted has its id left; one that may not be seen has nothing."""
+        if execution in self._live.hidden:
+            return Fact(before=f"{before} {gettext('another execution')}", after=after)
+        linked = self._live.linked.get(execution)
+        return Fact(before=before if linked else f"{before} {execution}", execution=linked, after=after)
 
     def _place(self, ticket: Any) -> str:
         if ticket.state == TicketState.QUEUED and ticket.before:

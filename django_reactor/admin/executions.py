@@ -7,13 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import ShowFacets
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.text import capfirst
 
-from django_reactor.admin import bulk, search, views
+from django_reactor.admin import bulk, ids, search, views
 from django_reactor.admin.actions import ACTIONS, ExecutionAction
 from django_reactor.admin.answering import RESUME
 from django_reactor.admin.changelist import BEFORE, BoundedPaginator, ExecutionChangeList
@@ -107,6 +109,14 @@ class ExecutionAdmin(_ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         return lookup in ALLOWED_LOOKUPS
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Execution, Execution], *args: Any, **kwargs: Any
+    ) -> HttpResponse | None:
+        """What is no id is answered like a lookup that cannot be: by the list without it."""
+        if not all(ids.is_whole(text) for text in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
+        return super().response_action(request, queryset, *args, **kwargs)
 
     @admin.action(permissions=["retry"], description=ACTIONS["retry"].bulk_label)
     def retry_selected(self, request: HttpRequest, queryset: QuerySet[Execution, Execution]) -> HttpResponse | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-__all__ = ["MIN_PREFIX", "first_since", "range_of", "short"]
+__all__ = ["MIN_PREFIX", "first_since", "is_whole", "range_of", "short"]
 
 FIRST: Final = "00000000000070008000000000000000"
 LAST: Final = "ffffffffffff7fffbfffffffffffffff"
@@ -34,6 +34,15 @@ def range_of(prefix: str) -> tuple[UUID, UUID] | None:
         return None
     first, last = UUID(digits + FIRST[len(digits) :]), UUID(digits + LAST[len(digits) :])
     return (first, last) if first.version == 7 else None
+
+
+def is_whole(text: str) -> bool:
+    """Whether it is an id, and not only the beginning of one."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def first_since(moment: datetime) -> UUID:

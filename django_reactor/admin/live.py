@@ -6,7 +6,7 @@ store is not the database, it is asked for what is held and counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.utils.safestring import SafeString
 
 from django_reactor.admin.badges import badge
+from django_reactor.admin.sight import Sight
 from django_reactor.core.keys import digest_of
 from django_reactor.engine.admission import open_buckets
 from django_reactor.engine.coordination_ports import Counted, Holder, HoldKind, TicketState, Wanted
@@ -49,11 +50,13 @@ class Live:
     tickets: Sequence[Any] = ()
     """Places of this execution, with who is before it."""
     linked: Mapping[UUID, Linked] = field(default_factory=dict)
+    hidden: Collection[UUID] = ()
+    """Executions that are stored, and may not be seen."""
     silent: str = ""
     """What a store said that does not answer."""
 
     @classmethod
-    def of(cls, execution: Execution, demands: Sequence[Demands]) -> Live:
+    def of(cls, execution: Execution, demands: Sequence[Demands], sight: Sight) -> Live:
         periods = [each for every in demands for each in every.periods]
         marks = open_buckets(services(), periods)
         live = cls(buckets=dict(zip(periods, marks, strict=True)))
@@ -62,7 +65,7 @@ class Live:
             live.marks = list(_marks_of(execution, marks))
         if any(every.orders for every in demands):
             live.tickets = list(_tickets_of(execution))
-        live._look_up(execution)
+        live._look_up(execution, sight)
         return live
 
     def _ask_the_stores(self, wanted: Sequence[Wanted], demands: Sequence[Demands]) -> None:
@@ -76,13 +79,14 @@ class Live:
         except StoreUnavailable as error:
             self.silent = str(error)
 
-    def _look_up(self, execution: Execution) -> None:
+    def _look_up(self, execution: Execution, sight: Sight) -> None:
         owners = {holder.owner for holder in self.holders}
         ids = {*owners, *(mark.execution_id for mark in self.marks), *(ticket.head for ticket in self.tickets)}
         ids -= {execution.pk, None}
         if ids:
-            rows = Execution.objects.using(alias()).filter(pk__in=ids).only("id", "reactor", "status")
-            self.linked = {row.pk: Linked(id=row.pk, reactor=row.reactor, badge=badge(row.status)) for row in rows}
+            seen, hidden = sight.divide(Execution.objects.using(alias()).filter(pk__in=ids))
+            self.linked = {row.pk: Linked(id=row.pk, reactor=row.reactor, badge=badge(row.status)) for row in seen}
+            self.hidden = {row.pk for row in hidden}
 
 
 def _marks_of(execution: Execution, current: Sequence[Mark]) -> QuerySet[PeriodMark, PeriodMark]:

@@ -20,6 +20,7 @@ from django_reactor.admin.known import definition_of
 from django_reactor.admin.maps import ShownMap, maps_of
 from django_reactor.admin.redactors import redactor_of
 from django_reactor.admin.rendering import Shown, duration, shown, shown_tree
+from django_reactor.admin.sight import Sight
 from django_reactor.admin.trace import Trace, trace_of
 from django_reactor.core.plan import Definition
 from django_reactor.core.redaction import Redactor
@@ -49,7 +50,8 @@ class Child:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedWait:
-    """An interrupt that was asked, or answered before that. `of_child` is the part that asked, where one did.
+    """An interrupt that was asked, or answered before that. `of_child` is the part that asked, where one did that may
+    be seen.
     `question` is there for who may answer it now."""
 
     id: int
@@ -91,15 +93,18 @@ class Page:
     waits: Sequence[AskedWait]
     maps: Sequence[ShownMap]
     children: Sequence[Child]
-    """Without the elements of maps."""
+    """Without the elements of maps, and without those that may not be seen."""
+    has_hidden_children: bool
     has_more_children: bool
 
 
-def page_of(execution: Execution, after: int, *, may_answer: bool = False, typed: Typed | None = None) -> Page:
+def page_of(
+    execution: Execution, after: int, sight: Sight, *, may_answer: bool = False, typed: Typed | None = None
+) -> Page:
     """`after` is the number of the entry after which the trace begins. `typed` is an answer that was refused."""
     definition = definition_of(execution.reactor)
     redactor = redactor_of(execution)
-    children = list(_children_of(execution)[: MAX_CHILDREN + 1])
+    children, hidden = sight.divide(_children_of(execution)[: MAX_CHILDREN + 1])
     completed = execution.status == Status.COMPLETED
     failure = failure_card(execution.failure, redactor) if execution.failure else None
     return Page(
@@ -122,11 +127,12 @@ def page_of(execution: Execution, after: int, *, may_answer: bool = False, typed
         failure=failure,
         failure_arguments={name: shown_tree(value) for name, value in failure.arguments.items()} if failure else {},
         trace=trace_of(execution, definition.plan if definition else None, redactor, after),
-        coordination=panel_of(execution, definition, redactor),
-        waits=_waits_of(execution, redactor, typed, may_answer=may_answer),
+        coordination=panel_of(execution, definition, redactor, sight),
+        waits=_waits_of(execution, redactor, sight, typed, may_answer=may_answer),
         maps=maps_of(execution, redactor),
         children=_shown_children(children[:MAX_CHILDREN]),
-        has_more_children=len(children) > MAX_CHILDREN,
+        has_hidden_children=bool(hidden),
+        has_more_children=len(children) + len(hidden) > MAX_CHILDREN,
     )
 
 
@@ -171,15 +177,18 @@ def waits_of(execution: Execution) -> Q:
     return Q(execution=execution.pk) | Q(owner=execution.pk)
 
 
-def _waits_of(execution: Execution, redactor: Redactor, typed: Typed | None, *, may_answer: bool) -> list[AskedWait]:
+def _waits_of(
+    execution: Execution, redactor: Redactor, sight: Sight, typed: Typed | None, *, may_answer: bool
+) -> list[AskedWait]:
     """The latest first."""
-    waits = Wait.objects.using(alias()).filter(waits_of(execution)).annotate(reactor=F("execution__reactor"))
+    waits = Wait.objects.using(alias()).filter(waits_of(execution))
+    waits = waits.annotate(reactor=F("execution__reactor"), is_seen=sight.within("execution"))
     may_answer = may_answer and execution.status in FORWARD and execution.stop == Stop.NONE
     return [
         AskedWait(
             id=wait.pk,
             step=wait.step,
-            of_child=None if wait.execution_id == execution.pk else wait.execution_id,
+            of_child=wait.execution_id if wait.is_seen and wait.execution_id != execution.pk else None,
             state=wait.state,
             state_label=wait.get_state_display(),
             correlation_id=redactor.scrub(wait.correlation_id or ""),
@@ -194,7 +203,7 @@ def _waits_of(execution: Execution, redactor: Redactor, typed: Typed | None, *, 
 
 def _children_of(execution: Execution) -> QuerySet[Execution, Execution]:
     children = Execution.objects.using(alias()).filter(parent=execution.pk, element_index=NO_ELEMENT)
-    return children.only("id", "reactor", "relation", "parent_step", "status").order_by("parent_step", "status", "pk")
+    return children.order_by("parent_step", "status", "pk")
 
 
 def _shown_children(children: Iterable[Execution]) -> list[Child]:

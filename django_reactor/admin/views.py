@@ -18,6 +18,7 @@ from django_reactor.admin.actions import ACTIONS, ExecutionAction, obstacle
 from django_reactor.admin.answering import RESUME, Typed
 from django_reactor.admin.page import page_of, waits_of
 from django_reactor.admin.performing import perform
+from django_reactor.admin.sight import Sight
 from django_reactor.journal.orm import alias
 from django_reactor.models import Execution, Wait
 
@@ -56,13 +57,14 @@ def _page(
 ) -> HttpResponse:
     buttons = _buttons(execution_admin, request, execution)
     may_answer = execution_admin.may(request, RESUME, execution)
+    sight = Sight(execution_admin, request)
     request.current_app = execution_admin.admin_site.name  # read by the admin's templates
     context = {
         **execution_admin.admin_site.each_context(request),
         "title": f"{execution.reactor} {execution.pk}",
         "opts": execution_admin.opts,
         "media": execution_admin.media,
-        "page": page_of(execution, _after(request), may_answer=may_answer, typed=typed),
+        "page": page_of(execution, _after(request), sight, may_answer=may_answer, typed=typed),
         "resume_url": _url(execution_admin, RESUME, execution),
         "buttons": buttons,
         "refused": [button for button in buttons if button.why_not],

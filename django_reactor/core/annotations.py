@@ -9,16 +9,29 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from django_reactor.exceptions import DefinitionError
 
-__all__ = ["MISSING", "evaluate", "is_class_variable", "local_names", "own_annotations", "result_type"]
+__all__ = [
+    "MISSING",
+    "evaluate",
+    "is_class_variable",
+    "local_names",
+    "only_types",
+    "own_annotations",
+    "result_type",
+]
 
 MISSING: Any = object()
 """No value: None is one."""
+
+NO_TYPE = "is not a Python type"
+"""What Pydantic's warning says; its class has a name in newer versions only."""
 
 CLASS_VARIABLE = re.compile(r"(\w+\.)*ClassVar\b")
 
@@ -77,6 +90,23 @@ def evaluate(annotation: Any, *, owner: type, name: str, names: Mapping[str, Any
             f"{owner.__qualname__}.{name}: its annotation {annotation!r} cannot be evaluated ({error})"
         ) from error
     return hints[name]
+
+
+@contextmanager
+def only_types(where: str, annotation: Any) -> Iterator[None]:
+    """Refuse what Pydantic takes with a warning, and would let every value pass for: an annotation that is no type,
+    such as `[int]`, or has something in it that is none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f"(?s).*{NO_TYPE}")
+        try:
+            yield
+        except Warning as warning:
+            if NO_TYPE not in str(warning):
+                raise
+            raise DefinitionError(
+                f"{where}: {annotation!r} is no type, or there is something in it that is none; write a type, such as "
+                "list[int]"
+            ) from None
 
 
 def result_type(cls: type) -> Any:

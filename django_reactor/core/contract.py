@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from django_reactor.core.annotations import MISSING
+from django_reactor.core.annotations import MISSING, only_types
 from django_reactor.core.inputs import InputField
 from django_reactor.core.naming import suggestion
 from django_reactor.core.redaction import Redactor
@@ -90,7 +90,8 @@ def _model(subject: str, fields: list[InputField]) -> type[BaseModel]:
     names = [field.name for field in fields]
     config = ConfigDict(arbitrary_types_allowed=True, alias_generator=lambda field: names[int(field[1:])])
     try:
-        return _create(subject, config, fields)
+        with only_types(subject, "its inputs"):
+            return _create(subject, config, fields)
     except Exception as error:
         _blame(subject, fields)
         raise DefinitionError(f"{subject}: Pydantic refuses its inputs together ({_first_line(error)})") from error
@@ -110,12 +111,15 @@ def _create(subject: str, config: ConfigDict, fields: list[InputField]) -> type[
 def _blame(subject: str, fields: list[InputField]) -> None:
     """Raise for the first input that is refused on its own."""
     for field in fields:
+        where = f"{subject}.{field.name}"
         try:
-            _create(subject, ConfigDict(arbitrary_types_allowed=True), [field])
+            with only_types(where, field.annotation):
+                _create(subject, ConfigDict(arbitrary_types_allowed=True), [field])
+        except DefinitionError:
+            raise
         except Exception as error:
             raise DefinitionError(
-                f"{subject}.{field.name}: Pydantic refuses its declaration ({_first_line(error)}); use a type that it "
-                "can validate"
+                f"{where}: Pydantic refuses its declaration ({_first_line(error)}); use a type that it can validate"
             ) from error
 
 

@@ -65,6 +65,13 @@ def _field(cls: type, name: str, annotation: Any) -> InputField:
         raise DefinitionError(
             f"{cls.__qualname__}.{name}: an input is known by its Python name; drop the alias from Field(...)"
         )
+    if getattr(
+        info, "default_factory_takes_validated_data", False
+    ):  # older versions of Pydantic have no such factories
+        raise DefinitionError(
+            f"{cls.__qualname__}.{name}: its default_factory takes the other inputs; let it take nothing, and make the "
+            "value of them in a step"
+        )
     return InputField(name=name, annotation=annotation, default=default, redacted=redacted)
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Snoozed",
     "Succeeded",
     "Unwinding",
+    "as_text",
     "body_running",
     "fail",
     "halt",
@@ -107,6 +108,11 @@ def _leave(name: str, outcome: Outcome, *, rolls_back: bool) -> NoReturn:
     raise Unwinding(outcome)
 
 
+def as_text(reason: object) -> str:
+    """A reason as it is stored, whatever was given as one: a lazy translation is no `str`."""
+    return "" if reason is None else str(reason)
+
+
 def succeed(value: Any = None) -> NoReturn:
     """End the step here with this value, from any call depth.
 
@@ -123,14 +129,14 @@ def fail(message: str | BaseException, retry: bool = True) -> NoReturn:
 
 def halt(reason: str = "") -> NoReturn:
     """End the whole execution here, on purpose: nothing is undone, the result is a `Halt`."""
-    _leave("halt", Halted(str(reason)), rolls_back=False)
+    _leave("halt", Halted(as_text(reason)), rolls_back=False)
 
 
 def skip(reason: str = "", value: Any = None) -> NoReturn:
     """Do not do this step's work: readers get `value`, and nothing is undone later."""
-    _leave("skip", SkippedOver(value, str(reason)), rolls_back=False)
+    _leave("skip", SkippedOver(value, as_text(reason)), rolls_back=False)
 
 
 def snooze(delay: Duration, reason: str = "") -> NoReturn:
     """Run this step again after `delay` (seconds or timedelta): no failure, and no attempt is used up."""
-    _leave("snooze", Snoozed(seconds(delay, "snooze(…)"), str(reason)), rolls_back=True)
+    _leave("snooze", Snoozed(seconds(delay, "snooze(…)"), as_text(reason)), rolls_back=True)

@@ -45,7 +45,7 @@ def make_plan(cls: type, chains: Mapping[str, Sequence[Declaration]], contract: 
         attribute: checked_options(f"{reactor}.{attribute}", chain[0].kind, chain[0].options)
         for attribute, chain in chains.items()
     }
-    names = Names(reactor, contract, chains, options)
+    names = Names(cls, contract, chains, options)
     _check_names(names)
     steps = tuple(_plan_step(cls, names, meta, attribute, position) for position, attribute in enumerate(chains))
     _check_cycles(names, steps)

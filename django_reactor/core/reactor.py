@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from types import FunctionType
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
@@ -72,8 +73,11 @@ def _check_clean(cls: RunType) -> None:
     clean = vars(cls).get("clean")
     if clean is None:
         return
-    if not isinstance(clean, FunctionType) or method_parameters(clean, f"{cls.__qualname__}.clean"):
-        raise DefinitionError(f"{cls.__qualname__}.clean must be a method that takes only self; read inputs from self")
+    where = f"{cls.__qualname__}.clean"
+    if not isinstance(clean, FunctionType) or method_parameters(clean, where):
+        raise DefinitionError(f"{where} must be a method that takes only self; read inputs from self")
+    if iscoroutinefunction(clean):
+        raise DefinitionError(f"{where} must not be async: nobody would await it; write def, or check it in a step")
 
 
 def _chains(cls: RunType) -> dict[str, list[Declaration]]:

@@ -9,8 +9,8 @@ from types import FunctionType
 from typing import Any
 
 from django_reactor.core.contract import Contract
-from django_reactor.core.declared import Declaration
-from django_reactor.core.naming import suggestion
+from django_reactor.core.declared import Declaration, look_up
+from django_reactor.core.naming import REACTOR_RESERVED, suggestion
 from django_reactor.core.plan import Source
 from django_reactor.core.signatures import method_parameters
 from django_reactor.core.step_options import StepOptions
@@ -25,10 +25,14 @@ class Names:
     """The names in one reactor. `chains` holds, by Python name, the declaration of each step and those that it
     overrides, the latest first."""
 
-    reactor: str
+    cls: type
     contract: Contract
     chains: Mapping[str, Sequence[Declaration]]
     options: Mapping[str, StepOptions]
+
+    @property
+    def reactor(self) -> str:
+        return self.cls.__qualname__
 
     @cached_property
     def stored(self) -> Mapping[str, str]:
@@ -64,9 +68,19 @@ class Names:
             raise DefinitionError(
                 f"{where} takes {name!r}, which only an undo or a compensate gets; name an input or a step"
             )
-        raise DefinitionError(
-            f"{where} takes {name!r}, which is neither an input nor a step{suggestion(name, sorted(self.known))}"
-        )
+        raise DefinitionError(f"{where} takes {name!r}, which is {self._undeclared(name) or self._unknown(name)}")
+
+    def _unknown(self, name: str) -> str:
+        return f"neither an input nor a step{suggestion(name, sorted(self.known))}"
+
+    def _undeclared(self, name: str) -> str:
+        """What was meant by something in the class body that declares nothing; '' if there is no such thing."""
+        if name in REACTOR_RESERVED:
+            return ""
+        found = look_up(self.cls, name)
+        if isinstance(found, FunctionType):
+            return "a plain method; decorate it with @step, so that it is a step"
+        return "" if found is None else f"no input without an annotation; write {name}: … = {found!r}"
 
     def sources(self, attribute: str) -> dict[str, Source]:
         """Those of a step: by its function's parameters, or else by its target's inputs."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from django_reactor.core.annotations import only_types
 from django_reactor.core.meta import PRIMITIVES, Check, coordination_of, instance_of, text
 from django_reactor.core.naming import suggestion
 from django_reactor.core.options import Coordination, Retry, seconds
@@ -98,7 +99,10 @@ def checked_options(where: str, kind: Kind, given: Mapping[str, Any]) -> StepOpt
 def output_of(where: str, annotation: Any) -> Output:
     """What validates values of this type; instances of any class are allowed in it."""
     try:
-        return _adapter(annotation)
+        with only_types(where, annotation):
+            return _adapter(annotation)
+    except DefinitionError:
+        raise
     except Exception as error:
         raise DefinitionError(
             f"{where}: {annotation!r} is no type that Pydantic can validate ({str(error).splitlines()[0]})"

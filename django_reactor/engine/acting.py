@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.options import Coordination
+from django_reactor.core.outcomes import as_text
 from django_reactor.core.plan import Definition, Plan
 from django_reactor.core.statuses import FORWARD, PARTS, Action, EntryOutcome, Relation, Status, Stop
 from django_reactor.engine.advance import advance
@@ -131,6 +132,5 @@ def _invalid(services: Services, execution_id: UUID, verb: str) -> InvalidTransi
 
 def _scrubbed(services: Services, execution_id: UUID, reason: str) -> str:
     """A reason comes from outside, and may quote what must not be shown."""
-    if not reason:
-        return ""
-    return redactor_of(services, services.new_codec(), execution_id).scrub(reason)
+    text = as_text(reason)
+    return redactor_of(services, services.new_codec(), execution_id).scrub(text) if text else ""

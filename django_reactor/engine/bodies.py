@@ -28,6 +28,7 @@ from django_reactor.core.outcomes import (
     Snoozed,
     Succeeded,
     Unwinding,
+    as_text,
     body_running,
 )
 from django_reactor.core.plan import Output
@@ -107,9 +108,9 @@ def _as_outcome(value: object) -> Outcome:
         case Success():
             return Succeeded(value.value)
         case Skipped():
-            return SkippedOver(value.value, value.reason)
+            return SkippedOver(value.value, as_text(value.reason))
         case Halt():
-            return Halted(value.reason)
+            return Halted(as_text(value.reason))
         case Failure():
             error = value.cause or recorded_error(value.as_dict())
             return Failed(error, vetoed=not value.retryable, said=True)

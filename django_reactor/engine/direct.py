@@ -131,5 +131,5 @@ def _result(
 
 def _failure(definition: StepDefinition, failed: Failed, raised: BaseException | None, redactor: Redactor) -> Failure:
     retryable = not failed.vetoed and allows_retry(failed.error)
-    described = describe(failed.error, redactor, raised)
+    described = describe(failed.error, redactor, raised, getattr(definition.cls, "run", None))
     return Failure(**described, step=definition.label, retryable=retryable, attempts=1, cause=failed.error)

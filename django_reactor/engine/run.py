@@ -55,6 +55,10 @@ class Results(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._history.standing)
 
+    def __repr__(self) -> str:
+        """Without values: some may not be shown."""
+        return f"<Results of {', '.join(self) or 'no step'}>"
+
     def last(self, name: str) -> Any:
         """The value that stands, or that was undone last."""
         return self.value(self._history.last_result(name))  # KeyError: it never ran

@@ -10,11 +10,15 @@ from collections.abc import Awaitable, Collection, Iterator, Mapping, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from uuid import UUID
 
 from django.core.files import File
 from django.db.models import Manager, QuerySet
+from pydantic import AnyUrl
+from pydantic_core import Url
 
 __all__ = ["refusal", "too_large"]
 
@@ -37,6 +41,10 @@ CURES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((Iterator,), "can be read only once, and its end may be far: return list(…) of it"),
     ((Mapping,), "is a mapping of its own kind: return dict(…) of it"),
     ((Set,), "is a set of its own kind: return set(…) of it"),
+    (
+        (PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network, AnyUrl, Url),
+        "stands for a text: return str(…) of it",
+    ),
     ((memoryview,), "is a view into memory: return bytes(…) of it"),
     ((Collection,), "is a collection of its own kind: return list(…) of it"),
     ((ModuleType,), "is a module: return its name"),

@@ -9,18 +9,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
+from django.db.models import QuerySet
 from django.test import Client
 from django.urls import reverse
 
 from django_reactor import Reactor, Redacted, fail, halt, step
+from django_reactor.admin import ExecutionAdmin
 from django_reactor.core.statuses import Status
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.models import Execution, JournalEntry
 
 __all__ = [
     "LIST",
+    "WAYS_TO_HIDE",
     "Shipment",
     "a_person",
     "act_url",
@@ -29,6 +33,7 @@ __all__ = [
     "client_of",
     "entries",
     "fingerprint_of",
+    "hide",
     "page_url",
     "row",
     "rows_at",
@@ -161,6 +166,23 @@ def client_of(*permissions: str) -> Client:
     client = Client()
     client.force_login(a_person(*permissions))
     return client
+
+
+WAYS_TO_HIDE = ("get_queryset", "has_view_permission")
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, way: str, hidden: Execution | UUID) -> None:
+    """Let nobody see this execution, in one of the ways that Django has for it."""
+    pk = hidden.pk if isinstance(hidden, Execution) else hidden
+    rows, permitted = ExecutionAdmin.get_queryset, ExecutionAdmin.has_view_permission
+
+    def get_queryset(self: ExecutionAdmin, request: Any) -> QuerySet[Execution, Execution]:
+        return rows(self, request).exclude(pk=pk)
+
+    def has_view_permission(self: ExecutionAdmin, request: Any, obj: Execution | None = None) -> bool:
+        return permitted(self, request, obj) and (obj is None or obj.pk != pk)
+
+    monkeypatch.setattr(ExecutionAdmin, way, {f.__name__: f for f in (get_queryset, has_view_permission)}[way])
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------

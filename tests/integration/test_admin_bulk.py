@@ -154,3 +154,14 @@ def test_one_that_was_deleted_meanwhile_is_answered_for(monkeypatch: pytest.Monk
     answers = said(choose(client_of("view", "undo"), "undo", first, second, confirmed="yes"))
     assert any("does not exist any more" in answer for answer in answers)
     assert statuses(second) == [Status.UNDONE]
+
+
+@pytest.mark.parametrize("no_id", ["\x00", "abc", "", "7" * 40])
+def test_a_selection_of_what_is_no_id_changes_nothing(no_id: str) -> None:
+    aborted, client = row(status=Status.ABORTED), client_of("view", "cancel")
+    for form in ({}, {"confirmed": "yes"}):
+        chosen = {"action": "cancel_selected", "_selected_action": [str(aborted.pk), no_id], **form}
+        answer = client.post(LIST, chosen)
+        assert (answer.status_code, answer.headers["Location"]) == (302, f"{LIST}?e=1")
+    assert statuses(aborted) == [Status.ABORTED]
+    assert not LogEntry.objects.exists()

@@ -38,7 +38,7 @@ from django_reactor.runtime import services
 from django_reactor.worker import definition
 from testproject.brokers import redis_url
 from tests.contract.redis_store import redis_at, redis_store
-from tests.integration.admin_support import client_of, page_url, row, text_of
+from tests.integration.admin_support import WAYS_TO_HIDE, client_of, hide, page_url, row, text_of
 from tests.private_postgres import free_port
 from tests.services import require_service
 
@@ -277,6 +277,36 @@ def test_who_waits_for_its_turn_sees_its_number_the_first_in_line_and_how_many_a
     assert first.startswith("number 1 is the first: at the head for ")
     assert links(shown, "queue:7") == [head.execution_id]
     assert facts(panel(viewer, between))["ordered lock", "queue:7"][0] == "number 2: 1 is before it"
+
+
+@pytest.mark.parametrize("way", WAYS_TO_HIDE)
+def test_who_may_not_be_seen_is_not_named(viewer: Client, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    other = row(status=Status.RUNNING, reactor="vault.Secret")
+    hide(monkeypatch, way, other)
+    take("berth:7", other.pk)
+    waiting = delivered(Harbour.enqueue(berth="7"))
+    shown = panel(viewer, waiting)
+    assert facts(shown)["lock", "berth:7"][0].startswith("held by another execution, for another ")
+    coordination = text_of(viewer, page_url(waiting)).partition('id="coordination"')[2]
+    assert str(other.pk) not in coordination
+    assert "vault.Secret" not in coordination
+
+
+@pytest.mark.parametrize("way", WAYS_TO_HIDE)
+def test_who_is_first_in_line_or_has_marked_a_period_is_not_named_if_it_may_not_be_seen(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    done = delivered(Harbour.enqueue(berth="7"))
+    hide(monkeypatch, way, done)
+    later = Harbour.enqueue(berth="7")
+    year = datetime.now().year
+    assert facts(panel(viewer, later))["period", "inspection:7"][0].startswith(f"{year} is marked by another execution")
+    head, waiting = (Harbour.enqueue(berth="8") for _ in range(2))
+    hide(monkeypatch, way, stored(head))
+    assert facts(panel(viewer, waiting))["ordered lock", "queue:8"][1].startswith(
+        "number 1 is the first: another execution"
+    )
+    assert str(head.execution_id) not in text_of(viewer, page_url(waiting.execution_id))
 
 
 # -- of a step ---------------------------------------------------------------------------------------------------------

@@ -124,6 +124,26 @@ def test_a_reader_cannot_ask_for_columns_that_he_may_not_see(viewer: Client) -> 
         assert viewer.get(f"{LIST}?{lookup}").status_code == 400, lookup
 
 
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        *("status__exact", "reactor", "relation", "created", "id__lt"),
+        *("parent__exact", "parent_step__exact", "parent_generation__exact"),
+    ],
+)
+def test_what_no_database_can_look_for_is_answered_as_a_bad_lookup(viewer: Client, lookup: str) -> None:
+    shown = row()
+    for asked in ({lookup: "\x00"}, {lookup: "pack\x00", "q": "P-1"}):
+        answer = viewer.get(LIST, asked)
+        assert (answer.status_code, answer.headers["Location"]) == (302, f"{LIST}?e=1")
+    assert shown_ids(viewer, "?e=1") == [shown.pk]
+
+
+def test_a_search_for_what_no_database_can_look_for_says_so(viewer: Client) -> None:
+    row()
+    assert "Null characters are not allowed." in text_of(viewer, f"{LIST}?q=a%00")
+
+
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 

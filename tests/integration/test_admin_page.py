@@ -19,6 +19,7 @@ from django_reactor.exceptions import InputError
 from django_reactor.models import Execution, JournalEntry
 from tests.integration.admin_support import (
     LIST,
+    WAYS_TO_HIDE,
     Shipment,
     act_url,
     an_id,
@@ -26,6 +27,7 @@ from tests.integration.admin_support import (
     client_of,
     entries,
     fingerprint_of,
+    hide,
     page_url,
     row,
     stored,
@@ -156,6 +158,32 @@ def test_of_many_children_some_are_listed_with_a_link_to_all(viewer: Client, mon
     assert link in response.content.decode()
 
 
+@pytest.mark.parametrize("way", WAYS_TO_HIDE)
+def test_a_child_that_may_not_be_seen_is_not_named(viewer: Client, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    root = row()
+    of_root: dict[str, Any] = {"relation": Relation.COMPOSED, "parent": root, "root": root, "owner": root}
+    shown = row(parent_step="pack", **of_root)
+    hidden = row(parent_step="book", reactor="vault.Secret", **of_root)
+    hide(monkeypatch, way, hidden)
+    assert viewer.get(page_url(hidden)).status_code in (403, 404)
+    html = text_of(viewer, page_url(root))
+    assert page_url(shown) in html
+    assert str(hidden.pk) not in html
+    assert "vault.Secret" not in html.partition('<h2 id="children-title">')[2]
+    assert "There are others, which you may not see." in html
+    Execution.objects.filter(pk=hidden.pk).delete()
+    assert "which you may not see" not in text_of(viewer, page_url(root))
+
+
+def test_a_child_alone_that_may_not_be_seen_is_not_named(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = row()
+    hidden = row(relation=Relation.COMPOSED, parent=root, root=root, owner=root, parent_step="pack")
+    hide(monkeypatch, "get_queryset", hidden)
+    html = text_of(viewer, page_url(root))
+    assert str(hidden.pk) not in html
+    assert "There are others, which you may not see." in html
+
+
 # -- what is gone ------------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +286,17 @@ def test_what_a_child_waits_for_is_listed_with_a_link_to_it(viewer: Client) -> N
     child = Execution.objects.get(parent=execution.pk)
     assert f'<a href="{page_url(child.pk)}">approved</a>' in text_of(viewer, page_url(execution.pk))
     assert '<th scope="row">approved</th>' in text_of(viewer, page_url(child.pk))
+
+
+def test_what_a_child_waits_for_has_no_link_to_one_that_is_not_listed(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution = stored(Inside.run())
+    child = Execution.objects.get(parent=execution.pk)
+    hide(monkeypatch, "get_queryset", child)
+    html = text_of(viewer, page_url(execution.pk))
+    assert '<th scope="row">approved</th>' in html
+    assert page_url(child.pk) not in html
 
 
 def test_an_execution_without_interrupts_has_no_list_of_them(viewer: Client) -> None:

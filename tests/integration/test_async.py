@@ -11,6 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connections
+from django.test import override_settings
 
 from django_reactor import Failure, Reactor, Step, Success, fail, skip, step
 from tests.stored import execution_of
@@ -80,6 +81,41 @@ async def test_arun_runs_async_and_sync_bodies() -> None:
     undone = await execution.aundo("enough")
     assert undone.is_failure
     assert await execution.entries.filter(value='"forgot remote"').aexists()
+
+
+class Named(Reactor[Any]):
+    """Its inputs are called like parameters of our own functions."""
+
+    cls: int
+    function: int
+    inputs: int
+
+    @step
+    def total(self, cls: int, function: int, inputs: int) -> int:
+        return cls + function + inputs
+
+
+class NamedStep(Step[int]):
+    cls: int
+    function: int
+
+    def run(self) -> int:
+        return self.cls + self.function
+
+
+@in_a_loop
+async def test_an_input_may_be_called_like_any_parameter_of_ours() -> None:
+    given = {"cls": 1, "function": 2, "inputs": 3}
+    for result in (
+        await Named.arun(**given),
+        await Named.using(tags=["t"]).arun(**given),
+        await sync_to_async(Named.run)(**given),
+    ):
+        assert result.unwrap() == {"total": 6}
+    assert (await NamedStep.acall(cls=1, function=2)).unwrap() == 3
+    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.integration.test_delivery_costs.Outbox"}):
+        assert (await Named.aenqueue(**given)).is_dispatched
+        assert (await Named.using(run_after=3600).aenqueue(**given)).is_dispatched
 
 
 @in_a_loop

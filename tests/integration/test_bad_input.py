@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.test import override_settings
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy
 
-from django_reactor import Failure, Reactor, Retry, step
+from django_reactor import Failure, Halt, Reactor, Retry, Skipped, interrupt, skip, step
 from django_reactor.exceptions import ConfigurationError, ExecutionNotFound, InputError
 from django_reactor.models import Execution, JournalEntry
 from tests.stored import execution_of
@@ -101,12 +104,65 @@ def test_an_idempotency_key_that_no_database_can_hold_is_refused(user: User, key
         {"queue_name": "a\x00b"},
         {"priority": 2**31},
         {"priority": "high"},
+        {"idempotency_key": 17},
+        {"run_after": -5},
+        {"run_after": "soon"},
+        {"run_after": True},
+        {"run_after": datetime(2030, 1, 1)},
+        {"run_after": datetime(9999, 1, 1, tzinfo=UTC)},
+        {"run_after": timedelta.max},
     ],
     ids=repr,
 )
-def test_an_option_that_no_database_can_hold_is_refused(options: dict[str, Any]) -> None:
+def test_an_option_that_cannot_be_meant_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         Register.using(**options)
+
+
+@pytest.mark.parametrize("tags", ["web", None, 5, [5], {"web": 1, 5: 2}], ids=repr)
+def test_tags_that_are_no_texts_are_refused(tags: Any) -> None:
+    with pytest.raises(TypeError, match="tags"):
+        Register.using(tags=tags)
+
+
+class Reason(Reactor[Any]):
+    given: ClassVar[Any] = None
+
+    @step
+    def skipped(self) -> Any:
+        return Skipped(1, self.given)
+
+    @step
+    def by_helper(self) -> None:
+        skip(self.given)
+
+    @step
+    def halted(self) -> Any:
+        return Halt(self.given)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [(gettext_lazy("closed"), "closed"), (mark_safe("closed"), "closed"), (5, "5"), (None, "")],
+    ids=["lazy", "safe", "number", "none"],
+)
+def test_a_reason_is_stored_as_text_whatever_it_is(monkeypatch: pytest.MonkeyPatch, reason: Any, text: str) -> None:
+    monkeypatch.setattr(Reason, "given", reason)
+    result = Reason.run()
+    assert result == Halt(text, execution_id=result.execution_id)
+    execution = execution_of(result)
+    assert [entry.reason for entry in execution.trace()] == [text, text, text]
+    execution.undo(reason)
+    execution.refresh_from_db()
+    assert (execution.status, execution.trace()[-1].reason) == ("undone", text)
+    waiting = execution_of(Asking.run())
+    waiting.cancel(reason)
+    waiting.refresh_from_db()
+    assert (waiting.status, waiting.stop_reason) == ("cancelled", text)
+
+
+class Asking(Reactor[Any]):
+    signed = interrupt()
 
 
 @pytest.mark.parametrize("correlation_id", ["a\x00b", "a\udc80b", "c" * 256])
@@ -252,3 +308,6 @@ def test_a_project_without_time_zones_is_told_so() -> None:
 
     with override_settings(USE_TZ=False):
         assert "django_reactor.E101" in [error.id for error in run_checks()]
+        with pytest.raises(ConfigurationError, match="USE_TZ = True"):
+            Returning.run(what="")
+    assert not Execution.objects.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, ClassVar
 
 import pytest
@@ -110,6 +111,34 @@ def test_a_compensation_that_fails_is_listed_and_the_undos_still_run() -> None:
     assert isinstance(result, Failure)
     assert [(f.step, f.kind) for f in result.rollback_failures] == [("charge", "compensate")]
     assert actions(execution) == ["charge compensate failure", "reserve undo success"]
+
+
+class Careless(Reactor[Any]):
+    """Its undo and its compensation give back what cannot be stored."""
+
+    @step
+    def reserve(self) -> int:
+        return 1
+
+    @reserve.undo
+    def release(self, result: int) -> Any:
+        return Execution.objects.all()
+
+    @step
+    def charge(self, reserve: int) -> None:
+        fail("declined")
+
+    @charge.compensate
+    def void(self) -> Any:
+        return threading.Lock()
+
+
+def test_an_undo_and_a_compensation_that_worked_do_not_fail_by_what_they_return() -> None:
+    result: Any = Careless.run()
+    assert result.rollback_failures == []
+    execution = execution_of(result)
+    assert actions(execution) == ["charge compensate success", "reserve undo success"]
+    assert [entry.value for entry in execution.trace()][2:] == [None, None]
 
 
 def test_a_completed_execution_can_be_undone_once() -> None:

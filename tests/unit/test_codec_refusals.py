@@ -13,6 +13,7 @@ from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.files.base import ContentFile
+from pydantic import HttpUrl
 
 from django_reactor.exceptions import SerializationError
 from django_reactor.journal.codec import Codec
@@ -61,7 +63,9 @@ REFUSED: list[tuple[object, str]] = [
     (io.StringIO(), "StringIO is an open file"),
     (ContentFile(b""), "ContentFile is an open file"),
     (1j, "complex cannot be stored: return plain values"),
-    (Path(), "Path cannot be stored"),
+    (Path(), "Path stands for a text: return str(…) of it"),
+    (ip_address("::1"), "IPv6Address stands for a text"),
+    (HttpUrl("https://example.org"), "Url stands for a text"),
     (object(), "object cannot be stored"),
     (kinds.Unstorable(), "Unstorable cannot be stored"),
     (User.objects.filter(pk=1), "QuerySet is a query, not its rows: return list(…) of it"),

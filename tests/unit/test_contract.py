@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from types import GenericAlias
 from typing import Annotated, Any
 
 import pytest
@@ -153,7 +154,14 @@ def test_a_falsy_value_is_a_value(value: Any) -> None:
 
 def test_an_annotation_that_pydantic_cannot_validate_is_refused_by_name() -> None:
     with pytest.raises(DefinitionError, match=r"Order\.odd: Pydantic refuses"):
-        contract(sku=str, odd=5)
+        contract(sku=str, odd=Annotated[str, Field(pattern="(")])
+
+
+@pytest.mark.filterwarnings("default")  # as in a project, where a warning is no error
+@pytest.mark.parametrize("annotation", [5, [int], GenericAlias(list, ([int],))])
+def test_an_annotation_that_is_no_type_is_refused_by_name(annotation: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"Order\.odd: .* is no type"):
+        contract(sku=str, odd=annotation)
 
 
 # -- model instances ---------------------------------------------------------------------------------------------------

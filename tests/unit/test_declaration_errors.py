@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
@@ -48,6 +48,7 @@ untyped: Any = SimpleNamespace(
 )
 
 NO_TYPE = SimpleNamespace()
+NO_TYPES = [int]
 
 CASES: list[Any] = []
 
@@ -298,6 +299,16 @@ def input_with_an_alias() -> None:
         def pay(self) -> None: ...
 
 
+@wrong("Wrong.total", "default_factory", "takes the other inputs", "in a step")
+def default_that_is_made_of_other_inputs() -> None:
+    class Wrong(Reactor[Any]):
+        amount: int
+        total: int = Field(default_factory=lambda data: data["amount"])
+
+        @step
+        def pay(self) -> None: ...
+
+
 @wrong("Wrong.amount", "'Decimal'", "TYPE_CHECKING", "import it")
 def annotation_that_is_imported_for_type_checkers_only() -> None:
     class Wrong(Reactor[Any]):
@@ -317,12 +328,55 @@ def annotation_that_raises() -> None:
 
 
 @wrong("Wrong.amount", "Pydantic refuses", "a type that it can validate")
+def annotation_that_pydantic_refuses() -> None:
+    class Wrong(Reactor[Any]):
+        amount: Annotated[str, Field(pattern="(")]
+
+        @step
+        def pay(self) -> None: ...
+
+
+@wrong("Wrong.amount", "namespace()", "no type", "such as list[int]")
 def annotation_that_is_no_type() -> None:
     class Wrong(Reactor[Any]):
         amount: "NO_TYPE"
 
         @step
         def pay(self) -> None: ...
+
+
+@wrong("Wrong.amounts", "no type", "such as list[int]")
+def annotation_with_something_in_it_that_is_no_type() -> None:
+    class Wrong(Reactor[Any]):
+        amounts: list[NO_TYPES]
+
+        @step
+        def pay(self) -> None: ...
+
+
+@wrong("Wrong", "its result", "no type", "such as list[int]")
+def result_that_is_no_type() -> None:
+    class Wrong(Step[NO_TYPES]):
+        def run(self) -> None: ...
+
+
+@wrong("Wrong.pay", "'amount'", "no input without an annotation", "write amount: … = 5")
+def default_without_an_annotation() -> None:
+    class Wrong(Reactor[Any]):
+        amount = 5
+
+        @step
+        def pay(self, amount: int) -> None: ...
+
+
+@wrong("Wrong.pay", "'price'", "a plain method", "@step")
+def method_that_is_not_decorated() -> None:
+    class Wrong(Reactor[Any]):
+        def price(self) -> int:
+            return 5
+
+        @step
+        def pay(self, price: int) -> None: ...
 
 
 @wrong("Wrong", "no steps", "@step", "abstract")
@@ -340,6 +394,15 @@ def step_in_a_base_that_is_no_reactor() -> None:
     class Wrong(Mixin, Reactor[Any]):
         @step
         def other(self) -> None: ...
+
+
+@wrong("Wrong.clean", "must not be async", "write def")
+def clean_that_nobody_would_await() -> None:
+    class Wrong(Reactor[Any]):
+        async def clean(self) -> None: ...
+
+        @step
+        def pay(self) -> None: ...
 
 
 @wrong("Wrong.clean", "only self")
@@ -1263,6 +1326,7 @@ def step_method_with_a_reserved_name() -> None:
         def run(self) -> None: ...
 
 
+@pytest.mark.filterwarnings("default")  # as in a project, where a warning is no error
 @pytest.mark.parametrize(("declare", "fragments"), CASES)
 def test_a_wrong_declaration_names_the_class_the_thing_and_the_cure(
     declare: Callable[[], None], fragments: tuple[str, ...]

@@ -136,6 +136,13 @@ def test_every_error_has_one_line_as_its_message(name: str) -> None:
     assert "\n" not in text
 
 
+def test_what_concerns_no_field_is_told_without_a_name() -> None:
+    errors = {"__all__": ["not a number"], "amount": ["negative", "odd"]}
+    for error in (exceptions.InputError("Buy", errors), exceptions.OutputError(errors)):
+        assert str(error).endswith(": not a number; amount: negative odd")
+        assert error.field_errors == errors
+
+
 def test_an_error_of_a_users_subclass_survives_pickling() -> None:
     again = pickle.loads(pickle.dumps(Declined("card 7", code=51)))
     assert (type(again), str(again), again.code) == (Declined, "card 7 was declined", 51)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import linecache
+import threading
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -148,6 +150,65 @@ def test_a_project_whose_name_begins_like_ours_is_the_users(tmp_path: Path) -> N
     described = shown(module.body)
     assert described["file"] == path
     assert FOLDED not in described["backtrace"]
+
+
+def test_a_result_that_is_refused_points_to_the_function_that_gave_it() -> None:
+    class Give(Step[int]):
+        def run(self) -> int:  # here: a Step class
+            return "five"  # type: ignore[return-value]
+
+    def kept(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    class Shop(Reactor[Any]):
+        @step  # here: a step's function
+        @kept
+        def pay(self) -> Any:
+            return threading.Lock()
+
+    class Other(Reactor[Any]):
+        pay = step(Give)
+
+    failure = Bench(Shop).start()
+    assert isinstance(failure, Failure)
+    assert failure.file == HERE
+    assert "# here: a step's function" in marked(failure)
+    for failed in (Bench(Other).start(), Give.call()):
+        assert isinstance(failed, Failure)
+        assert "# here: a Step class" in marked(failed)
+
+
+def test_if_only_a_library_was_running_its_line_is_shown() -> None:
+    error = raised(lambda: json.loads("{"))
+    assert error.__traceback__ is not None
+    inside = error.__traceback__.tb_next
+    while inside is not None and inside.tb_frame.f_code.co_filename == HERE:
+        inside = inside.tb_next
+    described = describe(error.with_traceback(inside), NOTHING)
+    assert "json" in described["file"]
+    assert marked(described)
+
+
+def test_a_snippet_begins_with_the_file(tmp_path: Path) -> None:
+    path, module = tmp_path / "steps.py", ModuleType("steps")
+    path.write_text("raising = lambda: 1 / 0\nafter = 2\n")
+    exec(compile(path.read_text(), str(path), "exec"), vars(module))
+    lines = shown(module.raising)["snippet"].splitlines()
+    assert [line.split(maxsplit=2 if line.startswith(">") else 1)[-1] for line in lines] == [
+        "raising = lambda: 1 / 0",
+        "after = 2",
+    ]
+    assert lines[0].startswith(">     1  ")
+
+
+def test_a_text_that_is_very_long_is_cut_and_says_so() -> None:
+    whole, long = "m" * failures.MAX_TEXT, "m" * (failures.MAX_TEXT + 1234)
+    assert describe(ValueError(whole), NOTHING)["message"] == whole
+    assert describe(ValueError(long), NOTHING)["message"] == f"{whole}… 1,234 more characters"
 
 
 def test_an_exception_that_was_never_raised_has_no_place() -> None:
