@@ -67,7 +67,7 @@ def _make() -> Services:
     from django_reactor.signals import SignalObserver
     from django_reactor.validation import validated
 
-    executions, slots, holds = OrmExecutions(), OrmSlots(), chosen_holds()
+    executions, slots, holds, transactions = OrmExecutions(), OrmSlots(), chosen_holds(), DjangoTransactions(alias)
     keeper = HoldKeeper(holds, boottime)
     return Services(
         journal=OrmJournal(),
@@ -82,7 +82,7 @@ def _make() -> Services:
             named_limits=_named_limits,
             time_zone=get_default_timezone,
         ),
-        transactions=DjangoTransactions(alias),
+        transactions=transactions,
         deliveries=OrmDeliveries(),
         maps=OrmMaps(),
         elements=OrmElements(),
@@ -95,7 +95,7 @@ def _make() -> Services:
         is_stopping=processes.is_stopping,
         validate=validated,
         clock=SystemClock(),
-        observer=SignalObserver(),
+        observer=SignalObserver(transactions),
         new_codec=lambda: StoredValues(max_bytes=settings.load().MAX_PAYLOAD_BYTES, slots=slots),
     )
 

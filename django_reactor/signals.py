@@ -1,5 +1,6 @@
 """Hooks: Django signals, sent with `send_robust`. The sender is the reactor class (of a Step class that runs by itself,
 that one); every signal has `execution_id`. A receiver can neither change nor break a run: what it raises is logged.
+Where a transaction is open, a database error takes back with it what the receivers of this signal have written there.
 
 What has ended is written by then, in the transaction of the caller's if one is open; that may still be rolled back. A
 process that dies in between sends nothing. Receivers run in the thread that runs the execution, and hold it up.
@@ -8,10 +9,13 @@ process that dies in between sends nothing. Receivers run in the thread that run
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.dispatch import Signal
+
+if TYPE_CHECKING:
+    from django_reactor.engine.ports import Transactions
 
 logger = logging.getLogger("django_reactor")
 
@@ -66,11 +70,18 @@ SIGNALS: dict[str, Signal] = {name: value for name, value in list(globals().item
 class SignalObserver:
     """The engine's port `Observer`."""
 
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
     def notice(self, event: str, reactor: type, execution_id: UUID, **details: Any) -> None:
         signal = SIGNALS[event]
         if not signal.receivers or not signal.has_listeners(reactor):
             return
-        for receiver, answer in signal.send_robust(reactor, execution_id=execution_id, **details):
+        with self._transactions.around_body() as scope:
+            answers = signal.send_robust(reactor, execution_id=execution_id, **details)
+            if scope.broken() is not None:
+                scope.roll_back()
+        for receiver, answer in answers:
             if isinstance(answer, Exception):
                 name = getattr(receiver, "__qualname__", repr(receiver))
                 logger.error(

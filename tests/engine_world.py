@@ -337,6 +337,9 @@ class Block:
     def roll_back(self) -> None:
         self.rolls_back = True
 
+    def broken(self) -> BaseException | None:
+        return None
+
     def check(self) -> BaseException | None:
         return None
 

@@ -312,7 +312,7 @@ class Auditor:
             return False
         if point.before is not None:
             return call.step == f"s{point.before}"
-        return point.after is None or f"s{point.after}" in case.ledger.standing
+        return point.after is None or f"s{point.after}" in case.ledger.standing.keys() | case.ledger.dispatched.keys()
 
     def _look_at_arguments(self, pk: UUID, case: Case, step: str, arguments: Mapping[str, Any]) -> None:
         ledger = case.ledger

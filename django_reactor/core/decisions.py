@@ -343,7 +343,7 @@ def _is_hand_off_point(plan: Plan, history: History, facts: Facts, following: Pl
         return False
     if point.before is not None:
         return following.name == point.before
-    return point.after is None or point.after in history.standing
+    return point.after is None or point.after in history.done()
 
 
 def _roll_back(by_name: Mapping[str, PlanStep], history: History, facts: Facts) -> Decision:

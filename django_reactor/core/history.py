@@ -90,7 +90,7 @@ class History:
 
     @property
     def next_ready(self) -> PlanStep | None:
-        return self._frontier.first(self._done())
+        return self._frontier.first(self.done())
 
     @property
     def next_unasked(self) -> PlanStep | None:
@@ -101,9 +101,10 @@ class History:
         return next((step for step in self.all_ready() if step.name not in self.asked), None)
 
     def all_ready(self) -> list[PlanStep]:
-        return self._frontier.all(self._done())
+        return self._frontier.all(self.done())
 
-    def _done(self) -> Container[str]:
+    def done(self) -> Container[str]:
+        """Steps whose results stand, and units that were started."""
         return self.standing.keys() | self.dispatched.keys() if self.dispatched else self.standing
 
     @property

@@ -32,6 +32,8 @@ REDACTED: Final = "[REDACTED]"
 
 MIN_LENGTH: Final = 4
 """Shorter strings are too common to be removed wherever they occur."""
+MAX_TEXT: Final = 10_000
+"""Characters of one text for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,12 @@ class Redactor:
         """The text without any secret: each is replaced by `[REDACTED]`."""
         hits = [form for form in self._forms if form in text]
         return _without(text, hits) if hits else text
+
+    def brief(self, text: str) -> str:
+        """The same, and not more of it than people read: an exception or a reason may quote a whole document, and what
+        a database refuses for its size would be lost."""
+        text = self.scrub(text)
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… {len(text) - MAX_TEXT:,} more characters"
 
     def __bool__(self) -> bool:
         return bool(self._forms)

@@ -133,4 +133,4 @@ def _invalid(services: Services, execution_id: UUID, verb: str) -> InvalidTransi
 def _scrubbed(services: Services, execution_id: UUID, reason: str) -> str:
     """A reason comes from outside, and may quote what must not be shown."""
     text = as_text(reason)
-    return redactor_of(services, services.new_codec(), execution_id).scrub(text) if text else ""
+    return redactor_of(services, services.new_codec(), execution_id).brief(text) if text else ""

@@ -331,7 +331,7 @@ def _entry(run: Run, reason: str, marks: Sequence[Mark], error: Mapping[str, Any
         outcome=outcome if error is None else EntryOutcome.FAILURE,
         value=json.dumps([mark.as_json() for mark in marks]) if marks and not reason else None,
         error=error,
-        reason=run.redactor.scrub(reason),
+        reason=run.redactor.brief(reason),
         started_at=now,
         finished_at=now,
     )

@@ -256,7 +256,7 @@ def _awake(run: Run, current: Decision, following: Decision | Snoozed | Contende
     if not isinstance(following, Snoozed):
         return following
     run.tenure.may_have_run = True
-    reason = run.redactor.scrub(following.reason) or "snoozed"  # what tells the next delivery that the body has run
+    reason = run.redactor.brief(following.reason) or "snoozed"  # what tells the next delivery that the body has run
     refused = give_up(run, release_of(run, Status.SCHEDULED, wake_in=following.delay, snooze=reason))
     if refused is None:
         run.notice("execution_snoozed", delay=following.delay, reason=reason)
@@ -369,7 +369,7 @@ def _entry(run: Run, action: Action, reason: str = "") -> Entry:
     return Entry(
         seq=run.history.next_seq,
         action=action,
-        reason=run.redactor.scrub(reason),
+        reason=run.redactor.brief(reason),
         started_at=now,
         finished_at=now,
     )

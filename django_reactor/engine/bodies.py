@@ -59,7 +59,14 @@ class Ended:
 
 def call(body: Callable[[], Any], scope: Scope) -> tuple[Outcome, BaseException | None]:
     """Run a body (also an `async def` one) with the helpers enabled. The exception that left it goes along: its
-    traceback says where."""
+    traceback says where. One that left a transaction around it broken has failed, whatever it says."""
+    outcome, raised = _called(body, scope)
+    if keeps_writes(outcome) and (broken := scope.broken()) is not None:
+        return Failed(broken), broken
+    return outcome, raised
+
+
+def _called(body: Callable[[], Any], scope: Scope) -> tuple[Outcome, BaseException | None]:
     try:
         with body_running(scope):
             value = body()

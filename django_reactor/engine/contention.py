@@ -36,7 +36,7 @@ def give_way(run: Run, current: Decision, contended: Contended) -> Decision:
         return contended.give_up()
     if run.tenure.may_have_run:
         note_what_began(run.owner)
-    delay, reason = _delay(run, contended.error), run.redactor.scrub(str(contended.error))
+    delay, reason = _delay(run, contended.error), run.redactor.brief(str(contended.error))
     release = release_of(run, Status.SCHEDULED, wake_in=delay, snooze=reason, contended=True)
     refused = give_up(run, release)
     if refused is None:

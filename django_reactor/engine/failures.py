@@ -23,8 +23,6 @@ LIBRARIES = tuple(
 )
 FOLDED = "… frames of django_reactor …"
 MAX_FRAMES = 100
-MAX_TEXT = 10_000
-"""Characters of one text: an exception may quote a whole document."""
 SNIPPET_LINES = 3
 """Lines shown before and after the one that failed."""
 
@@ -45,16 +43,16 @@ def describe(
     frames = _frames(error.__traceback__ or getattr(raised_from, "__traceback__", None))
     location = _location(frames) or _definition(function)
     return {
-        "message": _shortened(redactor.scrub(_message(error))),
+        "message": redactor.brief(_message(error)),
         "exception_class": _class_name(error),
         "field_errors": {
-            redactor.scrub(name): [_shortened(redactor.scrub(text)) for text in texts]
+            redactor.scrub(name): [redactor.brief(text) for text in texts]
             for name, texts in _field_errors(error).items()
         },
         "file": location.filename if location else None,
         "line": location.lineno if location else None,
-        "snippet": redactor.scrub(_snippet(location)) if location else "",
-        "backtrace": [_shortened(redactor.scrub(line)) for line in [*_fold(frames), *_causes(error, raised_from)]],
+        "snippet": redactor.brief(_snippet(location)) if location else "",
+        "backtrace": [redactor.brief(line) for line in [*_fold(frames), *_causes(error, raised_from)]],
     }
 
 
@@ -104,10 +102,6 @@ def _location(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
 def _definition(function: Callable[..., Any] | None) -> traceback.FrameSummary | None:
     code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
     return traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… {len(text) - MAX_TEXT:,} more characters"
 
 
 def _snippet(location: traceback.FrameSummary) -> str:

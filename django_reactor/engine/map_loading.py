@@ -263,7 +263,7 @@ class _Source:
         self, item: Mapping[str, Any], codec: Any, index: int, error: InputError | SerializationError
     ) -> NewElement:
         redactor = Redactor.of(item[name] for name in self.target.contract.redacted if name in item)
-        text = redactor.scrub(str(error))
+        text = redactor.brief(str(error))
         field_errors = error.field_errors if isinstance(error, InputError) else {}
         if self._step.fail_fast:
             raise ArgumentError(f"element {index}: {text}", field_errors)

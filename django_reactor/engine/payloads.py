@@ -27,7 +27,7 @@ def payload_text(codec: Codec, step: PlanStep, payload: object, subject: str) ->
     except SerializationError as error:
         problems = {error.path.partition(".")[2] or "__all__": [error.problem]}
     redactor = Redactor.of(_undeclared(payload, declared_names(step.payload_type)) if hides(step) else ())
-    scrubbed = {redactor.scrub(name): [redactor.scrub(text) for text in texts] for name, texts in problems.items()}
+    scrubbed = {redactor.scrub(name): [redactor.brief(text) for text in texts] for name, texts in problems.items()}
     raise InputError(subject, scrubbed)
 
 

@@ -62,8 +62,11 @@ class Scope(Protocol):
     def roll_back(self) -> None:
         """Undo the body's writes when the scope ends."""
 
+    def broken(self) -> BaseException | None:
+        """Why a transaction around the body is of no use any more, if that is so. Asks nothing of the database."""
+
     def check(self) -> BaseException | None:
-        """Why the body's writes cannot be committed, if they can't."""
+        """Why the body's writes cannot be committed, if they can't: it is broken, or a constraint forbids it."""
 
 
 class CommitRefused(Exception):
@@ -93,7 +96,8 @@ class Transactions(Protocol):
         """Call it once the caller's transaction is committed; if that is rolled back, forget it."""
 
     def atomic(self) -> AbstractContextManager[Scope]:
-        """One transaction (in a caller's: a savepoint) around body and entry; `CommitRefused` from its exit."""
+        """One transaction (in a caller's: a savepoint) around body and entry, and a savepoint on each other connection
+        that has one open; `CommitRefused` from its exit."""
 
 
 class Clock(Protocol):

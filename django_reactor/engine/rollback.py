@@ -180,7 +180,7 @@ def _entry(run: Run, step: str, action: Action, ended: Ended, started: datetime)
         attempt=1,
         value=ended.value,
         error=error,
-        reason=run.redactor.scrub(reason),
+        reason=run.redactor.brief(reason),
         started_at=started,
         finished_at=run.services.clock.now(),
     )

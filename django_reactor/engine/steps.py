@@ -137,7 +137,7 @@ def run_entry(run: Run, step: PlanStep, attempt: int, ended: Ended, started: dat
         arguments=ended.arguments,
         value=ended.value,
         error=error,
-        reason=run.redactor.scrub(reason),
+        reason=run.redactor.brief(reason),
         undoable=step.undoable,
         started_at=started,
         finished_at=run.services.clock.now(),

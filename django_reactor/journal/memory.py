@@ -338,6 +338,9 @@ class _NoBlocks:
     def roll_back(self) -> None:
         return None
 
+    def broken(self) -> BaseException | None:
+        return None
+
     def check(self) -> BaseException | None:
         return None
 

@@ -26,6 +26,8 @@ PAUSE = 0.02
 """Seconds, at most, before a transaction is carried out again."""
 TRANSIENT_SQLSTATES = ("40001", "40P01", "55P03")
 TRANSIENT_MYSQL = (1205, 1213)
+REFUSES_STATEMENTS = 3
+"""libpq's PQTRANS_INERROR."""
 
 
 def _is_transient(error: OperationalError) -> bool:
@@ -101,6 +103,16 @@ def _open_blocks() -> dict[str, int]:
     return {c.alias: len(c.atomic_blocks) for c in connections.all(initialized_only=several) if c.in_atomic_block}
 
 
+def _is_broken(connection: BaseDatabaseWrapper) -> bool:
+    """Django knows of what failed in the ORM, and PostgreSQL's driver of every statement."""
+    if connection.needs_rollback:
+        return True
+    if connection.vendor != "postgresql" or connection.connection is None:
+        return False
+    in_error: bool = connection.connection.info.transaction_status == REFUSES_STATEMENTS
+    return in_error
+
+
 class _Scope:
     """Tells and undoes what one body did to the connections of this thread. `blocks` are those that were open before
     it, by alias."""
@@ -115,23 +127,26 @@ class _Scope:
         for alias in self._blocks:
             transaction.set_rollback(True, using=alias)
 
+    def broken(self) -> BaseException | None:
+        """A body may have swallowed a database error: then its transaction is broken, and so is the step. Its savepoint
+        would be rolled back, and nobody would know."""
+        if not any(_is_broken(connections[alias]) for alias in self._blocks):
+            return None
+        return transaction.TransactionManagementError(
+            "the body went on after a database error inside a transaction; nothing it wrote there can be committed. "
+            "Put what may fail into an atomic() block of its own"
+        )
+
     def check(self) -> BaseException | None:
-        """A body may have swallowed a database error: then its transaction is broken, and so is the step. Deferred
-        constraints are looked at while the step can still fail by them. A connection that was lost meanwhile says
-        nothing about the step: its error is raised (PROTOCOL 2.5)."""
+        """Deferred constraints are looked at while the step can still fail by them. A connection that was lost
+        meanwhile says nothing about the step: its error is raised (PROTOCOL 2.5)."""
+        if (broken := self.broken()) is not None:
+            return broken
         connection = connections[self._alias()]
-        if connection.needs_rollback:
-            return transaction.TransactionManagementError(
-                "the body went on after a database error inside its transaction; nothing it wrote can be committed"
-            )
-        if connection.vendor != "postgresql":
+        if not self._owns_transaction or connection.vendor != "postgresql":
             return None  # MySQL checks at once; SQLite when it commits, and then refuses
         try:
-            if self._owns_transaction:
-                connection.check_constraints()
-            else:
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT 1")
+            connection.check_constraints()
         except (InterfaceError, OperationalError):
             raise
         except DatabaseError as error:
@@ -186,9 +201,12 @@ class DjangoTransactions:
         alias = self._alias()
         connection = connections[alias]
         outermost = not connection.in_atomic_block
+        others = [each for each in _open_blocks() if each != alias]
         body_done = False
         try:
-            with transaction.atomic(using=alias):
+            with ExitStack() as blocks:
+                for each in (*others, alias):  # the last one ends first: if it is refused, nothing of the others stays
+                    blocks.enter_context(transaction.atomic(using=each))
                 yield _Scope(self._alias, _open_blocks(), owns_transaction=outermost)
                 body_done = True
         except IntegrityError as refused:

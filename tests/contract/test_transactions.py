@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_reactor.engine.execution_ports import Journal, Refused
 from django_reactor.engine.ports import CommitRefused, Scope, Transactions
@@ -27,6 +29,7 @@ def scope(request: pytest.FixtureRequest, transactions: Transactions) -> Opened:
 def test_a_scope_lets_what_happens_in_it_pass(store: Store, scope: Opened, journal: Journal, lease: Lease) -> None:
     with scope as opened:
         assert not opened.opened_by_body()
+        assert opened.broken() is None
         assert opened.check() is None
         journal.append(lease, entry(1))
     assert store.row(lease.execution_id).entries == (entry(1),)
@@ -139,29 +142,111 @@ def test_a_block_that_the_body_opened_is_noticed_and_no_other(orm: Orm, caller: 
         assert not scope.opened_by_body()
 
 
-def test_a_swallowed_database_error_is_found_before_the_commit(orm: Orm, row: Lease, caller: bool) -> None:
-    with orm.transactions.atomic() as scope:
+@pytest.fixture(params=["atomic", "atomic in a caller's transaction", "around_body in a caller's transaction"])
+def in_transaction(request: pytest.FixtureRequest, orm: Orm, row: Lease) -> Iterator[Opened]:
+    """A scope inside of a transaction, whoever opened that."""
+    name, _, of_caller = request.param.partition(" ")
+    with transaction.atomic() if of_caller else nullcontext():
+        yield getattr(orm.transactions, name)()
+
+
+def test_a_swallowed_database_error_is_found(row: Lease, in_transaction: Opened) -> None:
+    with in_transaction as scope:
         write(row, 1)
         with pytest.raises(IntegrityError), transaction.atomic(savepoint=False):
             write(row, 1)
-        problem = scope.check()
+        problems = scope.broken(), scope.check()
         scope.roll_back()
-    assert isinstance(problem, transaction.TransactionManagementError)
+    assert [type(problem) for problem in problems] == [transaction.TransactionManagementError] * 2
     assert written() == []
 
 
-def test_a_statement_that_postgres_refused_without_django_noticing_is_found_before_the_commit(
-    orm: Orm, row: Lease, caller: bool, database: str
+def test_a_statement_that_postgres_refused_without_django_noticing_is_found(
+    row: Lease, in_transaction: Opened, database: str
 ) -> None:
     if database != "postgresql":
         pytest.skip("elsewhere a failed statement breaks nothing but itself")
-    with orm.transactions.atomic() as scope:
+    with in_transaction as scope:
         with pytest.raises(IntegrityError), connection.cursor() as cursor:
             cursor.execute("INSERT INTO django_reactor_journalentry (id) VALUES (1)")
-        problem = scope.check()
+        problems = scope.broken(), scope.check()
         scope.roll_back()
-    assert problem is not None
+    assert None not in problems
     write(row, 1)  # a caller's transaction is usable
+
+
+def test_whether_a_transaction_is_broken_is_known_without_asking(row: Lease, in_transaction: Opened) -> None:
+    with in_transaction as scope:
+        write(row, 1)
+        with CaptureQueriesContext(connection) as asked:
+            assert scope.broken() is None
+        assert not asked.captured_queries
+
+
+# -- a caller's transaction on another database ------------------------------------------------------------------------
+
+OTHER = "other"
+
+
+class Elsewhere:
+    """A table of one column on another database, where the caller has a transaction open."""
+
+    def add(self, name: str) -> None:
+        with connections[OTHER].cursor() as cursor:
+            cursor.execute("INSERT INTO elsewhere VALUES (%s)", [name])
+
+    def names(self) -> list[str]:
+        with connections[OTHER].cursor() as cursor:
+            cursor.execute("SELECT name FROM elsewhere ORDER BY name")
+            return [name for (name,) in cursor.fetchall()]
+
+
+@pytest.fixture
+def elsewhere(orm: Orm, tmp_path: Path) -> Iterator[Elsewhere]:
+    chosen = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.sqlite3")}}
+    connections.settings[OTHER] = connections.configure_settings(chosen)["default"]
+    try:
+        with connections[OTHER].cursor() as cursor:
+            cursor.execute("CREATE TABLE elsewhere (name text UNIQUE)")
+        yield Elsewhere()
+    finally:
+        connections[OTHER].close()
+        del connections[OTHER], connections.settings[OTHER]
+
+
+@pytest.mark.parametrize("name", ["around_body", "atomic"])
+def test_a_failing_body_takes_back_what_it_wrote_in_a_callers_transaction_elsewhere_and_no_more(
+    orm: Orm, elsewhere: Elsewhere, name: str
+) -> None:
+    with transaction.atomic(using=OTHER):
+        elsewhere.add("the caller's")
+        with getattr(orm.transactions, name)() as scope:
+            elsewhere.add("the body's")
+            assert not scope.opened_by_body()
+            with transaction.atomic(using=OTHER):
+                assert scope.opened_by_body()
+            scope.roll_back()
+        with pytest.raises(KeyboardInterrupt), getattr(orm.transactions, name)():
+            elsewhere.add("of one that was cut off")
+            raise KeyboardInterrupt
+        with getattr(orm.transactions, name)():
+            elsewhere.add("of another that went well")
+    assert elsewhere.names() == ["of another that went well", "the caller's"]
+
+
+@pytest.mark.parametrize("name", ["around_body", "atomic"])
+def test_an_error_that_a_body_swallowed_in_a_callers_transaction_elsewhere_is_found(
+    orm: Orm, elsewhere: Elsewhere, name: str
+) -> None:
+    with transaction.atomic(using=OTHER):
+        with getattr(orm.transactions, name)() as scope:
+            elsewhere.add("twice")
+            with pytest.raises(IntegrityError), transaction.atomic(using=OTHER, savepoint=False):
+                elsewhere.add("twice")
+            assert scope.broken() is not None
+            scope.roll_back()
+        elsewhere.add("after")
+    assert elsewhere.names() == ["after"]
 
 
 DEFERRED = {
@@ -202,6 +287,18 @@ def test_a_violated_deferred_constraint_fails_the_step_and_not_the_engine(
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM store_contract")
         assert cursor.fetchone() == (0,)
+
+
+def test_a_refused_commit_leaves_nothing_in_a_callers_transaction_elsewhere(
+    orm: Orm, deferred_constraint: None, elsewhere: Elsewhere
+) -> None:
+    with transaction.atomic(using=OTHER):
+        with pytest.raises(CommitRefused), orm.transactions.atomic():
+            elsewhere.add("the body's")
+            with connection.cursor() as cursor:
+                cursor.execute("INSERT INTO store_contract VALUES (%s)", [new_execution().id.hex])
+        elsewhere.add("after")
+    assert elsewhere.names() == ["after"]
 
 
 def test_an_error_of_the_body_is_not_taken_for_a_refused_commit(orm: Orm, row: Lease, caller: bool) -> None:

@@ -195,6 +195,26 @@ def test_language_and_time_zone_travel_with_the_execution() -> None:
     assert execution.result().unwrap() == {"speak": ("fr", "Asia/Tokyo")}
 
 
+def test_a_hand_off_after_a_unit_comes_once_that_is_started() -> None:
+    class Posts(Reactor[Any]):
+        class Meta:
+            background = Background(after="letter")
+
+        @async_step
+        def letter(self) -> str:
+            return "posted"
+
+        @step
+        def rest(self, letter: str) -> Any:
+            return self.context.in_worker
+
+    result = Posts.run()
+    assert isinstance(result, Dispatched)
+    execution = execution_of(result)
+    assert [entry.action for entry in execution.trace()] == ["dispatch", "hand_off", "run"]
+    assert execution.results["rest"] is True
+
+
 class Award(Reactor[str]):
     points: int
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from django.test import override_settings
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
 
-from django_reactor import Failure, Halt, Reactor, Retry, Skipped, interrupt, skip, step
+from django_reactor import Failure, Halt, Reactor, Retry, Skipped, fail, halt, interrupt, skip, snooze, step
 from django_reactor.exceptions import ConfigurationError, ExecutionNotFound, InputError
 from django_reactor.models import Execution, JournalEntry
 from tests.stored import execution_of
@@ -311,3 +312,52 @@ def test_a_project_without_time_zones_is_told_so() -> None:
         with pytest.raises(ConfigurationError, match="USE_TZ = True"):
             Returning.run(what="")
     assert not Execution.objects.exists()
+
+
+DOCUMENT = "<html>" + "x" * 2**24  # more than a packet of MariaDB
+
+
+class Wordy(Reactor):
+    """Says all that the other side has answered."""
+
+    how: str
+
+    @step
+    def ask(self, how: str) -> None: ...
+
+    @ask.undo
+    def take_back(self, how: str) -> None:
+        if how == "undo":
+            skip(DOCUMENT)
+
+    @step(after=["ask"])
+    def answer(self, how: str) -> None:
+        said: dict[str, Callable[[str], Any]] = {"skip": skip, "halt": halt, "fail": fail}
+        if how in said:
+            said[how](DOCUMENT)
+        if how == "snooze":
+            snooze(60, DOCUMENT)
+        if how == "undo":
+            fail("undo it")
+
+
+@pytest.mark.parametrize("how", ["skip", "halt", "fail", "undo", "snooze"])
+def test_of_what_a_step_says_no_more_is_kept_than_people_read(how: str) -> None:
+    execution = execution_of(Wordy.run(how=how))
+    texts = [execution.snooze_reason, *execution.entries.values_list("reason", flat=True)]
+    texts.append((execution.failure or {}).get("message", ""))
+    longest = max(texts, key=len)
+    assert longest.startswith("<html>xxx")
+    assert longest.endswith("more characters")
+    assert len(longest) < 11_000
+
+
+@pytest.mark.parametrize("asked", ["undo", "cancel"])
+def test_of_a_reason_to_stop_no_more_is_kept_than_people_read(asked: str) -> None:
+    execution = execution_of(Wordy.run(how="snooze"))
+    execution.cancel(DOCUMENT if asked == "cancel" else "")
+    if asked == "undo":
+        execution.undo(DOCUMENT)
+    execution.refresh_from_db()
+    texts = [execution.stop_reason, *execution.entries.values_list("reason", flat=True)]
+    assert 10_000 < max(map(len, texts)) < 11_000

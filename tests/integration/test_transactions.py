@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
-from django_reactor import Failure, Reactor, Retry, fail, halt, skip, step, succeed
+from django_reactor import Failure, Reactor, Retry, Step, fail, halt, map_step, skip, step, succeed
 from django_reactor.models import Execution, JournalEntry
 from tests.stored import execution_of
 
@@ -176,6 +176,88 @@ def test_an_atomic_step_that_swallowed_a_database_error_fails_since_nothing_can_
         result = Atomic.run(how="swallow")
     assert isinstance(result, Failure)
     assert names() == set()
+
+
+def write_one_name_twice() -> str:
+    Group.objects.create(name="twice")
+    with suppress(IntegrityError):
+        Group.objects.create(name="twice")
+    return "all is well"
+
+
+class WriteTwice(Step[str]):
+    def run(self) -> str:
+        return write_one_name_twice()
+
+
+class Swallows(Reactor):
+    """Goes on after a database error where it is told to."""
+
+    where: str
+
+    @step
+    def body(self, where: str) -> str:
+        return write_one_name_twice() if where == "body" else ""
+
+    @body.undo
+    def undo(self, where: str) -> None:
+        if where == "undo":
+            write_one_name_twice()
+
+    @step(WriteTwice, after=["body"])
+    def target(self, where: str) -> dict[str, Any]:
+        if where == "function of a target":
+            write_one_name_twice()
+        if where != "target":
+            skip("nothing to write", value="")
+        return {}
+
+    @map_step(WriteTwice)
+    def source(self, target: str, where: str) -> Iterator[dict[str, Any]]:
+        if where == "source of a map":
+            write_one_name_twice()
+            yield {}
+
+    @step
+    def last(self, source: object, where: str) -> None:
+        if where == "undo":
+            fail("undo it")
+
+
+@pytest.mark.parametrize(
+    ("where", "failed"),
+    [("body", "body"), ("target", "target"), ("function of a target", "target"), ("source of a map", "source")],
+)
+def test_a_step_that_swallowed_a_database_error_in_a_callers_transaction_fails_since_its_writes_are_lost(
+    where: str, failed: str
+) -> None:
+    with transaction.atomic():
+        Group.objects.create(name="caller's")
+        result = Swallows.run(where=where)
+        assert isinstance(result, Failure)
+        assert (result.step, result.exception_class) == (failed, "django.db.transaction.TransactionManagementError")
+        assert "an atomic() block of its own" in result.message
+    assert names() == {"caller's"}
+    assert execution_of(result).status == "failed"
+
+
+def test_an_undo_that_swallowed_a_database_error_in_a_callers_transaction_has_failed() -> None:
+    with transaction.atomic():
+        result = Swallows.run(where="undo")
+        assert isinstance(result, Failure)
+        assert [(each.step, each.kind) for each in result.rollback_failures] == [("body", "undo")]
+    assert names() == set()
+
+
+def test_a_step_class_called_directly_that_swallowed_a_database_error_in_a_transaction_has_failed() -> None:
+    with transaction.atomic():
+        assert WriteTwice.call().is_failure
+    assert names() == set()
+
+
+def test_without_a_transaction_a_swallowed_database_error_breaks_nothing() -> None:
+    assert WriteTwice.call().unwrap() == "all is well"
+    assert names() == {"twice"}
 
 
 class Deferred(Reactor):

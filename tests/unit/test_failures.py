@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from django_reactor import Failure, Reactor, Redacted, Step, fail, step
-from django_reactor.core.redaction import REDACTED, Redactor
+from django_reactor.core.redaction import MAX_TEXT, REDACTED, Redactor
 from django_reactor.engine import failures
 from django_reactor.engine.failures import FOLDED, MAX_FRAMES, describe, qualified_name
 from django_reactor.exceptions import ArgumentError, StepFailed
@@ -206,7 +206,7 @@ def test_a_snippet_begins_with_the_file(tmp_path: Path) -> None:
 
 
 def test_a_text_that_is_very_long_is_cut_and_says_so() -> None:
-    whole, long = "m" * failures.MAX_TEXT, "m" * (failures.MAX_TEXT + 1234)
+    whole, long = "m" * MAX_TEXT, "m" * (MAX_TEXT + 1234)
     assert describe(ValueError(whole), NOTHING)["message"] == whole
     assert describe(ValueError(long), NOTHING)["message"] == f"{whole}… 1,234 more characters"
 

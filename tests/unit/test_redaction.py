@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretBytes, SecretStr, TypeAdapter
 
 from django_reactor.core.redaction import (
+    MAX_TEXT,
     REDACTED,
     Redacted,
     Redactor,
@@ -215,3 +216,13 @@ def test_what_is_redacted_is_found_in_the_fields_of_classes_at_any_depth() -> No
     assert [annotation for annotation in HIDING if not holds_redacted(annotation)] == []
     assert [annotation for annotation in PLAIN if holds_redacted(annotation)] == []
     assert declared_names(Outside) == {"middle", "plain", "inner", "code"}
+
+
+def test_a_brief_text_is_cut_after_its_secrets_are_gone() -> None:
+    """Of a secret across the end, a part would stay that nobody would know."""
+    redactor = Redactor.of(["hunter22-very-secret"])
+    brief = redactor.brief("x" * (MAX_TEXT - 5) + "hunter22-very-secret" + "y" * 50)
+    assert "hunter" not in brief
+    assert brief.startswith("x" * (MAX_TEXT - 5))
+    assert brief.endswith("… 55 more characters")
+    assert redactor.brief("y" * MAX_TEXT) == "y" * MAX_TEXT
