@@ -20,6 +20,7 @@ from tests.engine_ledger import Ledger
 from tests.engine_support import LEASE_TTL
 from tests.engine_world import Act
 from tests.fleet import LIMITS, Call, Fleet, Process
+from tests.fleet_shapes import Point
 
 __all__ = ["Auditor", "Case"]
 
@@ -46,6 +47,8 @@ class Session:
     call: Call | None = None
     """The last call of a body, until it is journaled."""
     begun_stopped: bool = False
+    begun_past_point: bool = False
+    """Whether what a worker was to do had begun before, wherever."""
     bodies_after_stop: int = 0
 
 
@@ -151,7 +154,7 @@ class Auditor:
         case.claims_in_vain = case.claims_in_vain + 1 if method == "claim" else 1
         if method == "take":
             case.bodies_in_vain = 0
-        self.sessions[process] = Session(pk, begun_stopped=case.stopped)
+        self.sessions[process] = Session(pk, begun_stopped=case.stopped, begun_past_point=self._is_past_point(pk))
 
     def _hasten(self, pk: UUID, method: str) -> None:
         case = self.cases[pk]
@@ -232,6 +235,9 @@ class Auditor:
                 if call is not None and call.role == "run" and case.ledger.shapes[call.step].kind is Kind.STEP:
                     assert entry.step == call.step, "another step was cut off"
                 session.call = None
+            case Action.HAND_OFF:
+                assert not process.in_worker, "a worker handed off"
+                assert not session.begun_past_point, "it was handed off after its point"
             case _:
                 pass
 
@@ -292,7 +298,8 @@ class Auditor:
                     assert context.attempt == ledger.attempts.get(call.step, 0) + 1
                 if not process.stood_still:
                     self._look_at_arguments(call.execution_id, case, call.step, arguments)
-                assert process.in_worker or not self._is_handed_off(call), "a caller went on after the hand-off"
+                may_go_on = process.in_worker or self.sessions[process].begun_past_point
+                assert may_go_on or not self._is_handed_off(call), "a caller went on after the hand-off"
             case "undo":
                 assert (call.step, Action.UNDO) not in ledger.tried, "an undo began twice in a rollback"
                 assert call.step == ledger.newest(), "an undo began out of order"
@@ -304,15 +311,29 @@ class Auditor:
             assert ledger.rolling_back or ledger.mending, "something is reversed though nothing failed"
             self._no_unit_waits_to_start(call.execution_id)
 
+    def _point_of(self, pk: UUID) -> Point | None:
+        record, shape = self.store.rows[pk].record, self.fleet.shape
+        if record.relation is Relation.ASYNC_STEP:
+            return None
+        return shape.point if record.reactor == self.fleet.parent.label else shape.child_point
+
     def _is_handed_off(self, call: Call) -> bool:
-        case, record = self.cases[call.execution_id], self.store.rows[call.execution_id].record
-        shape = self.fleet.shape
-        point = shape.point if record.reactor == self.fleet.parent.label else shape.child_point
-        if point is None or record.relation is Relation.ASYNC_STEP or case.ledger.handed_off:
+        point, ledger = self._point_of(call.execution_id), self.cases[call.execution_id].ledger
+        if point is None or ledger.handed_off:
             return False
         if point.before is not None:
             return call.step == f"s{point.before}"
-        return point.after is None or f"s{point.after}" in case.ledger.standing
+        return point.after is None or f"s{point.after}" in ledger.standing.keys() | ledger.dispatched.keys()
+
+    def _is_past_point(self, pk: UUID) -> bool:
+        point, entries = self._point_of(pk), self.store.entries[pk]
+        if point is None:
+            return False
+        if point.after is not None:
+            done = {(Action.RUN, EntryOutcome.SUCCESS), (Action.RUN, EntryOutcome.SKIPPED)}
+            done.add((Action.DISPATCH, EntryOutcome.NONE))
+            return any((entry.action, entry.outcome) in done for entry in entries if entry.step == f"s{point.after}")
+        return any(point.before is None or entry.step == f"s{point.before}" for entry in entries)
 
     def _look_at_arguments(self, pk: UUID, case: Case, step: str, arguments: Mapping[str, Any]) -> None:
         ledger = case.ledger
