@@ -126,6 +126,8 @@ def carry_on(run: Run) -> Decision:
             break
         run.tenure.keep(run.services.leases)
         if run.tenure.in_worker and run.services.is_stopping():
+            if run.tenure.may_have_run:
+                note_what_began(run.owner)
             _give_back(run.owner, None, shut_down=True)
             break
         decision = _carry_out(run, decision)
@@ -239,6 +241,8 @@ def _back_off(run: Run, decision: Backoff) -> Decision:
 
 
 def _hand_off(run: Run, decision: HandOff) -> Decision:
+    if run.tenure.may_have_run:
+        note_what_began(run.owner)
     entry = _entry(run, Action.HAND_OFF)
     run.history.add(entry)
     refused = give_up(run, release_of(run, Status.PENDING), entry)
