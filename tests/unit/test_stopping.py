@@ -238,32 +238,3 @@ def test_a_refused_commit_of_the_last_step_rolls_the_execution_back() -> None:
     assert world.bench.told == ["run s0 success", "run s1 failure", "undo s0 success"]
     assert world.bench.status is Status.FAILED
     assert not any(effect.stands for effect in world.effects.values())
-
-
-def test_a_cancel_that_comes_while_an_interrupted_rollback_is_retried_is_obeyed() -> None:
-    bench: Bench
-
-    def fail() -> None:
-        raise ValueError
-
-    bench = Bench(a_shop(fail))
-    bench.services = replace(
-        bench.services,
-        journal=StruckJournal(
-            MemoryJournal(bench.store), lambda entry: entry is not None and entry.action is Action.UNDO
-        ),
-    )
-    with pytest.raises(KeyboardInterrupt):
-        bench.start()
-    assert bench.status is Status.ABORTED
-
-    class CancelledFirst(MemoryJournal):
-        def load(self, execution_id: UUID) -> Any:
-            loaded = super().load(execution_id)
-            if not loaded[0].stop and loaded[0].status is Status.RUNNING:
-                bench.cancel()
-            return loaded
-
-    bench.services = replace(bench.services, journal=CancelledFirst(bench.store))
-    bench.retry()
-    assert bench.record.status == "cancelled"
