@@ -121,6 +121,9 @@ def _prepare(run: Run, before: Callable[[], None]) -> None:
 def carry_on(run: Run) -> Decision:
     """Until it ends, or the lease is given up, or, for a part, until only its owner can go on. The last decision."""
     decision = next_decision(run)
+    if run.begins and not isinstance(decision, ObeyStop):
+        run.notice("execution_started")
+    run.begins = False
     while not run.ended and not run.tenure.is_over:
         if run.whole is not None and isinstance(decision, OF_THE_OWNER):
             break

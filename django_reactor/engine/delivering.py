@@ -138,6 +138,7 @@ def _claimed(services: Services, definition: Definition, claim: Claim, *, in_wor
     """What stands in the rows now that nobody else writes them."""
     record, entries = claim.record, claim.entries
     run = run_of(services, definition, claim.lease, record, entries, in_worker=in_worker)
+    run.begins = claim.lease.epoch == 1
     run.tenure.may_have_run = record.recoveries > 1 or (record.snooze_reason != "" and not record.contentions)
     if record.stop is Stop.UNDO and record.status is Status.ROLLING_BACK:
         run.tenure.stop = Stop.NONE
