@@ -230,6 +230,29 @@ def test_a_reactor_that_this_worker_does_not_know_is_put_back_and_nothing_counts
     assert bench.work() is not None
 
 
+def test_of_the_messages_for_a_reactor_that_is_unknown_here_one_is_put_back_and_none_once_it_has_ended() -> None:
+    bench = Bench(a_reactor(None))
+    bench.enqueue()
+    for _ in range(3):
+        delivering.deliver(bench.services, lambda label: None, bench.execution_id)
+    (_, put_back) = bench.messenger.sent
+    assert put_back.delay == bench.services.limits().unknown_reactor_delay
+    bench.clock.advance(put_back.delay)
+    bench.messenger.sent.clear()
+    assert bench.deliver() is not None
+    delivering.deliver(bench.services, lambda label: None, bench.execution_id)
+    assert bench.messenger.sent == []
+
+
+def test_an_early_message_for_a_reactor_that_is_unknown_here_is_sent_with_the_rest_of_the_delay() -> None:
+    bench = Bench(a_reactor(None))
+    bench.enqueue()
+    bench.messenger.sent.clear()
+    bench.store.rows[bench.execution_id].wake_at = bench.clock.now() + timedelta(seconds=7)
+    assert delivering.deliver(bench.services, lambda label: None, bench.execution_id) is None
+    assert [message.delay for message in bench.messenger.sent] == [7]
+
+
 class Flaky(Reactor[Any]):
     failures: int
 
