@@ -95,7 +95,8 @@ class OrmSweeps:
     def _parked(self) -> QuerySet[Execution, Execution]:
         """That they wait at all is said, too: so PostgreSQL knows that the partial index has them all, also among very
         many that are paused for answers only."""
-        not_due = Q(status__in=WAITING, wake_at__gt=DbNow()) | Q(status=Status.PAUSED)
+        later = Q(wake_at__gt=DbNow()) | Q(wake_at__isnull=True)  # the latter with a `PARK_TIMEOUT` without end
+        not_due = Q(later, status__in=WAITING) | Q(status=Status.PAUSED)
         return self._rows.exclude(waiting_for="").filter(
             not_due, waiting_for__startswith=UNIT, lease_token__isnull=True
         )
