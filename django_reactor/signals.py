@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_reactor")
 
 execution_started = Signal()
-"""Sent by `run`, and for a composed child; not for what begins in a worker."""
+"""Sent once, by the process that takes an execution up first: a part, a unit or an element, too."""
 execution_completed = Signal()
 execution_failed = Signal()
 execution_halted = Signal()

@@ -235,6 +235,7 @@ class Process:
     dead: bool = False
     block: Block | None = None
     calls: int = 0
+    is_inside_a_call: bool = False
 
     def deliver(self) -> Result[Any] | None:
         return self.do("deliver")
@@ -286,13 +287,19 @@ class Process:
             raise Crash
         if name == "now":
             return method()
+        if self.is_inside_a_call:  # it is a part of that one's transaction
+            return method(*args, **kwargs)
         self.calls += 1
         struck = self.calls == self.struck_at
         if struck and not self.after_the_call:
             self.strike()
         if self.block is not None:
             self.block.note_rows()
-        result = method(*args, **kwargs)
+        self.is_inside_a_call = True
+        try:
+            result = method(*args, **kwargs)
+        finally:
+            self.is_inside_a_call = False
         if struck:
             self.strike()
         return result
@@ -382,7 +389,7 @@ class ProcessTransactions:
         then()
 
     def carried_out(self, statements: Callable[[], None]) -> None:
-        statements()
+        self.process.call("carried_out", statements)
 
     @contextmanager
     def atomic(self) -> Iterator[Scope]:

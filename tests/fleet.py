@@ -231,6 +231,7 @@ class Process:
     block: Block | None = None
     last_call: Call | None = None
     is_inside_a_call: bool = False
+    is_in_one_transaction: bool = False
     _thread: threading.Thread | None = None
     _mine: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _theirs: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -297,6 +298,8 @@ class Process:
     def instant(self, point: CrashPoint | None = None) -> None:
         if self.dead:
             raise Crash
+        if self.is_in_one_transaction:
+            return
         strike = self.strike
         if strike is None or (strike.point is not None and strike.point is not point):
             return
@@ -383,7 +386,7 @@ class Process:
     def _remember_lease(self, method: str, args: tuple[Any, ...], result: Any) -> None:
         if method == "claim" and result is not None:
             self.lease = result.lease
-        elif method == "take" and result is not None:
+        elif method == "take" and result is not None and self.lease is None:  # or it is of a unit that only goes on
             self.lease = result
         elif (method == "finish" and isinstance(result, Taken)) or (
             method in ("accept", "reject") and result is not None and result.lease is not None
@@ -541,7 +544,14 @@ class Blocks:
         then()
 
     def carried_out(self, statements: Callable[[], None]) -> None:
-        statements()
+        """Each call in it is told, but nothing comes in between."""
+        self.process.instant()
+        self.process.is_in_one_transaction = True
+        try:
+            statements()
+        finally:
+            self.process.is_in_one_transaction = False
+        self.process.instant()
 
     @contextmanager
     def around_body(self) -> Iterator[Scope]:

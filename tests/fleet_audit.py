@@ -20,6 +20,7 @@ from tests.engine_ledger import Ledger
 from tests.engine_support import LEASE_TTL
 from tests.engine_world import Act
 from tests.fleet import LIMITS, Call, Fleet, Process
+from tests.fleet_shapes import Point
 
 __all__ = ["Auditor", "Case"]
 
@@ -46,6 +47,8 @@ class Session:
     call: Call | None = None
     """The last call of a body, until it is journaled."""
     begun_stopped: bool = False
+    begun_past_point: bool = False
+    """Whether what a worker was to do had begun before, wherever."""
     bodies_after_stop: int = 0
 
 
@@ -79,7 +82,7 @@ class Auditor:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet, self.store = fleet, fleet.store
         self.cases: dict[UUID, Case] = {}
-        self.sessions: dict[Process, Session] = {}
+        self.sessions: dict[Process, dict[UUID, Session]] = {}
         self.touched: dict[Process, set[UUID]] = {}
         self.begun: set[str] = set()
         """Keys under which a body was called."""
@@ -151,7 +154,8 @@ class Auditor:
         case.claims_in_vain = case.claims_in_vain + 1 if method == "claim" else 1
         if method == "take":
             case.bodies_in_vain = 0
-        self.sessions[process] = Session(pk, begun_stopped=case.stopped)
+        sessions = self.sessions.setdefault(process, {})
+        sessions[pk] = Session(pk, begun_stopped=case.stopped, begun_past_point=self._is_past_point(pk))
 
     def _hasten(self, pk: UUID, method: str) -> None:
         case = self.cases[pk]
@@ -168,8 +172,7 @@ class Auditor:
         assert case.holder is process, "somebody else wrote to a journal"
         assert len(entries) == 1
         (entry,) = entries
-        session = self.sessions[process]
-        assert session.execution_id == pk
+        session = self.sessions[process][pk]
         self._explain(process, case, session, entry)
         case.ledger.read(entry)
         if entry.action is not Action.ABORT:
@@ -196,10 +199,10 @@ class Auditor:
         assert not case.claims, "a unit that had started was cancelled"
         assert row.record.parent_id is not None
         parent = self.cases[row.record.parent_id]
-        assert parent.holder is process or self.sessions[process].execution_id == row.record.parent_id
+        assert parent.holder is process or row.record.parent_id in self.sessions[process]
 
     def _give_up(self, process: Process, pk: UUID) -> None:
-        case, session = self.cases[pk], self.sessions[process]
+        case, session = self.cases[pk], self.sessions[process][pk]
         assert case.holder is process, "somebody else gave up a lease"
         if session.call is not None:
             snoozed = session.call.outcome is Act.SNOOZE
@@ -226,12 +229,15 @@ class Auditor:
                 assert entry.outcome is EntryOutcome.FAILURE, f"{entry.step} has an outcome, but no body was called"
                 self._explain_failure(process, case, entry)
             case Action.ABORT:
-                assert process.was_interrupted or case.stopped, "something was cut off by nobody"
+                assert process.was_interrupted or case.stopped or process.stopping, "something was cut off by nobody"
                 if entry.step and (call is None or call.role != "run"):
                     assert case.lapsed or self._key(session, case, entry.step) in self.begun, "it never began"
                 if call is not None and call.role == "run" and case.ledger.shapes[call.step].kind is Kind.STEP:
                     assert entry.step == call.step, "another step was cut off"
                 session.call = None
+            case Action.HAND_OFF:
+                assert not process.in_worker, "a worker handed off"
+                assert not session.begun_past_point, "it was handed off after its point"
             case _:
                 pass
 
@@ -266,8 +272,7 @@ class Auditor:
     # -- bodies --------------------------------------------------------------------------------------------------------
 
     def begins(self, process: Process, call: Call, context: Context, arguments: Any) -> None:
-        case, session = self.cases[call.execution_id], self.sessions[process]
-        assert session.execution_id == call.execution_id
+        case, session = self.cases[call.execution_id], self.sessions[process][call.execution_id]
         assert session.call is None, "a body was called before the last one was journaled"
         session.call = call
         if case.stopped:
@@ -292,7 +297,8 @@ class Auditor:
                     assert context.attempt == ledger.attempts.get(call.step, 0) + 1
                 if not process.stood_still:
                     self._look_at_arguments(call.execution_id, case, call.step, arguments)
-                assert process.in_worker or not self._is_handed_off(call), "a caller went on after the hand-off"
+                may_go_on = process.in_worker or self.sessions[process][call.execution_id].begun_past_point
+                assert may_go_on or not self._is_handed_off(call), "a caller went on after the hand-off"
             case "undo":
                 assert (call.step, Action.UNDO) not in ledger.tried, "an undo began twice in a rollback"
                 assert call.step == ledger.newest(), "an undo began out of order"
@@ -304,15 +310,29 @@ class Auditor:
             assert ledger.rolling_back or ledger.mending, "something is reversed though nothing failed"
             self._no_unit_waits_to_start(call.execution_id)
 
+    def _point_of(self, pk: UUID) -> Point | None:
+        record, shape = self.store.rows[pk].record, self.fleet.shape
+        if record.relation is Relation.ASYNC_STEP:
+            return None
+        return shape.point if record.reactor == self.fleet.parent.label else shape.child_point
+
     def _is_handed_off(self, call: Call) -> bool:
-        case, record = self.cases[call.execution_id], self.store.rows[call.execution_id].record
-        shape = self.fleet.shape
-        point = shape.point if record.reactor == self.fleet.parent.label else shape.child_point
-        if point is None or record.relation is Relation.ASYNC_STEP or case.ledger.handed_off:
+        point, ledger = self._point_of(call.execution_id), self.cases[call.execution_id].ledger
+        if point is None or ledger.handed_off:
             return False
         if point.before is not None:
             return call.step == f"s{point.before}"
-        return point.after is None or f"s{point.after}" in case.ledger.standing.keys() | case.ledger.dispatched.keys()
+        return point.after is None or f"s{point.after}" in ledger.standing.keys() | ledger.dispatched.keys()
+
+    def _is_past_point(self, pk: UUID) -> bool:
+        point, entries = self._point_of(pk), self.store.entries[pk]
+        if point is None:
+            return False
+        if point.after is not None:
+            done = {(Action.RUN, EntryOutcome.SUCCESS), (Action.RUN, EntryOutcome.SKIPPED)}
+            done.add((Action.DISPATCH, EntryOutcome.NONE))
+            return any((entry.action, entry.outcome) in done for entry in entries if entry.step == f"s{point.after}")
+        return any(point.before is None or entry.step == f"s{point.before}" for entry in entries)
 
     def _look_at_arguments(self, pk: UUID, case: Case, step: str, arguments: Mapping[str, Any]) -> None:
         ledger = case.ledger
@@ -349,15 +369,16 @@ class Auditor:
             assert not (waits and row.record.parent_id == pk), "its parent rolls back, and a unit may still start"
 
     def holds(self, process: Process) -> bool:
-        return self.cases[self.sessions[process].execution_id].holder is process
+        """What it took last but to let it go on elsewhere."""
+        assert process.lease is not None
+        return self.cases[process.lease.execution_id].holder is process
 
     # -- strikes -------------------------------------------------------------------------------------------------------
 
     def struck(self, process: Process) -> None:
         """Whatever it meant to send, or to wake, may be lost."""
-        session = self.sessions.get(process)
-        if session is not None:
-            self.cases[session.execution_id].lapsed = True
+        for taken in self.sessions.get(process, ()):
+            self.cases[taken].lapsed = True
         for pk in {*self.touched.get(process, ()), process.target}:
             if pk in self.cases:
                 self.cases[pk].orphaned = True

@@ -185,9 +185,8 @@ def _some(digits: Digits, among: list[int]) -> frozenset[int]:
 
 def _points(steps: Steps) -> st.SearchStrategy[Point | None]:
     somewhere = st.integers(0, len(steps) - 1)
-    plain = [position for position, shape in enumerate(steps) if shape.kind is Kind.STEP]
-    after = [st.sampled_from(plain).map(lambda at: Point(after=at))] if plain else []
-    return st.one_of(st.none(), st.just(Point()), somewhere.map(lambda at: Point(before=at)), *after)
+    before, after = somewhere.map(lambda at: Point(before=at)), somewhere.map(lambda at: Point(after=at))
+    return st.one_of(st.none(), st.just(Point()), before, after)
 
 
 @st.composite

@@ -6,8 +6,8 @@
    or a map, before all of them; then it ends.
 3. After a retry, what could not be undone before is undone first.
 4. A halt ends the execution; what its maps have not begun is withdrawn first.
-5. At the point that `Meta.background` names, its caller hands the execution to a worker; and so it does when a map has
-   begun to fan out, and something else can be done meanwhile.
+5. At the point that `Meta.background` names, its caller hands the execution to a worker, once: whoever takes it up past
+   that point keeps it. So it does when a map has begun to fan out, and something else can be done meanwhile.
 6. Otherwise the first ready step in declaration order runs, or is dispatched if it is a unit: readers of units after
    all others, and interrupts last, unless those readers have to wait. When all stand, the execution completes.
 7. A composed child decides for itself, by the same function. While nothing in it can go on, its step counts as blocked,

@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from django_reactor.core.entries import Entry
 from django_reactor.core.frontier import Frontier
+from django_reactor.core.options import Background
 from django_reactor.core.past import Child, Dispatch, FailedStep, Standing
 from django_reactor.core.plan import Plan, PlanStep
 from django_reactor.core.statuses import Action, EntryOutcome
@@ -73,7 +74,7 @@ class History:
         self.has_begun = False
         """Whether any user code has run, as far as the journal knows."""
         self.handed_off = False
-        """Whether its caller has handed it to a worker: that happens once."""
+        """Whether its caller has handed it to a worker, or it was taken up past the point: that happens once."""
         self.delay: float = 0.0
         """Seconds that the last entry asks to wait before the next attempt; 0 once folded from the store."""
         self._failed_steps: dict[str, FailedStep] = {}
@@ -339,8 +340,19 @@ class History:
 
 
 def fold(plan: Plan, entries: Iterable[Entry]) -> History:
-    history = History(plan)
+    history, point = History(plan), plan.background
     for entry in entries:
         history.add(entry)
+        history.handed_off = history.handed_off or (point is not None and _is_past(point, entry))
     history.delay = 0.0  # whoever loads an execution does so when it is due
     return history
+
+
+def _is_past(point: Background, entry: Entry) -> bool:
+    """Whether an execution with this entry has its hand-off behind it, also one that was enqueued."""
+    if point.is_everything:
+        return True
+    if point.before is not None:
+        return entry.step == point.before
+    ran = entry.action is Action.RUN and entry.outcome in (EntryOutcome.SUCCESS, EntryOutcome.SKIPPED)
+    return entry.step == point.after and (ran or (entry.action is Action.DISPATCH and not entry.undoable))

@@ -9,27 +9,27 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django_reactor.core.entries import Entry
+from django_reactor.core.history import fold
 from django_reactor.core.options import Coordination
 from django_reactor.core.outcomes import as_text
 from django_reactor.core.plan import Definition, Plan
-from django_reactor.core.statuses import FORWARD, PARTS, Action, EntryOutcome, Relation, Status, Stop
+from django_reactor.core.statuses import FORWARD, PARTS, Action, Relation, Status, Stop
 from django_reactor.engine.advance import advance
 from django_reactor.engine.delivering import deliver_as
 from django_reactor.engine.lines import leave_cancelled
 from django_reactor.engine.parts import leaf_of
-from django_reactor.engine.recording import record
-from django_reactor.engine.records import Lease, Move
+from django_reactor.engine.records import Lease, Message, Move, Release
 from django_reactor.engine.redactors import redactor_of
 from django_reactor.engine.run import Run
 from django_reactor.engine.services import Services
 from django_reactor.engine.taking_up import go_on, loaded
 from django_reactor.engine.units import definition_of_unit
-from django_reactor.exceptions import InvalidTransition
+from django_reactor.exceptions import ExecutionNotFound, InvalidTransition
 from django_reactor.results import Result
 
 __all__ = ["cancel", "retry", "undo"]
 
-CAME_TO_NOTHING = (Status.FAILED, Status.CANCELLED, Status.UNDONE)
+CAME_TO_NOTHING = (Status.FAILED, Status.CANCELLED, Status.UNDONE, None)
 
 
 def undo(services: Services, definition: Definition, execution_id: UUID, reason: str) -> Result[Any]:
@@ -41,18 +41,24 @@ def undo(services: Services, definition: Definition, execution_id: UUID, reason:
 
 
 def retry(services: Services, definition: Definition, execution_id: UUID) -> Result[Any]:
-    """Run it again in place, here, or go on where it was interrupted."""
+    """Run it again in place, here, or go on where it was interrupted. All that says how is one transaction: whoever
+    goes on after a crash knows as much."""
     definition = _definition_to_act_on(services, definition, execution_id, "retry")
-    lease = _take(services, execution_id, Action.RETRY, "", "retry")
-    run = loaded(services, definition, lease)
+    taken: list[Run] = []
 
-    def look_back() -> None:
+    def statements() -> None:
+        lease = _take(services, execution_id, Action.RETRY, "", "retry")
+        run = loaded(services, definition, lease)
         if _was_rolling_back(run):  # when it was interrupted, and goes on with that
             services.journal.move(lease, Move(to=Status.ROLLING_BACK, expected=(Status.RUNNING,)))
             run.status = Status.ROLLING_BACK
-        _forget_failed_units(run)
+        else:
+            _look_after_units(run)
+        taken[:] = [run]
 
-    return advance(run, before=look_back)
+    services.transactions.carried_out(statements)
+    (run,) = taken
+    return advance(run)
 
 
 def _was_rolling_back(run: Run) -> bool:
@@ -60,27 +66,39 @@ def _was_rolling_back(run: Run) -> bool:
     return run.history.cause is not None or (part.history.cause is not None and part.fails_owner)
 
 
-def _forget_failed_units(run: Run) -> None:
-    """Units that came to nothing for good are dispatched anew, unless an interrupted execution just goes on."""
-    if run.history.cause is not None or run.history.keeps_all:
+def _look_after_units(run: Run) -> None:
+    """Units that came to nothing for good are dispatched anew, unless an interrupted execution just goes on. One that
+    was interrupted itself goes on too, in a worker: another one would do again what it has done."""
+    statuses = {name: _status_of(run, dispatched.unit) for name, dispatched in run.history.dispatched.items()}
+    lost = [name for name, status in statuses.items() if status in CAME_TO_NOTHING]
+    if lost and not run.history.keeps_all:
+        now = run.services.clock.now()
+        entry = Entry(
+            seq=run.history.next_seq, action=Action.RETRY, value=json.dumps(lost), started_at=now, finished_at=now
+        )
+        run.services.journal.append(run.lease, entry)
+        run.history.add(entry)
+    interrupted = [run.history.dispatched[name].unit for name, status in statuses.items() if status is Status.ABORTED]
+    for unit in sorted(interrupted):
+        _let_go_on(run.services, unit)
+
+
+def _status_of(run: Run, unit: UUID) -> Status | None:
+    """None if it was deleted."""
+    try:
+        return run.services.journal.load(unit)[0].status
+    except ExecutionNotFound:
+        return None
+
+
+def _let_go_on(services: Services, unit: UUID) -> None:
+    lease = services.executions.take(unit, Action.RETRY, uuid4(), services.clock.now())
+    if lease is None:  # somebody else was faster
         return
-    failed = [
-        name
-        for name, dispatched in run.history.dispatched.items()
-        if run.services.journal.load(dispatched.unit)[0].status in CAME_TO_NOTHING
-    ]
-    if not failed:
-        return
-    now = run.services.clock.now()
-    entry = Entry(
-        seq=run.history.next_seq,
-        action=Action.RETRY,
-        outcome=EntryOutcome.NONE,
-        value=json.dumps(failed),
-        started_at=now,
-        finished_at=now,
-    )
-    record(run, entry)
+    record, entries = services.journal.load(unit)
+    was_rolling_back = fold(Plan(steps=()), entries).cause is not None
+    services.journal.release(lease, Release(to=Status.ROLLING_BACK if was_rolling_back else Status.PENDING))
+    services.messenger.send(Message(execution_id=unit, queue_name=record.queue_name, priority=record.priority))
 
 
 def cancel(services: Services, definition: Definition, execution_id: UUID, reason: str) -> None:

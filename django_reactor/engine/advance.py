@@ -121,11 +121,16 @@ def _prepare(run: Run, before: Callable[[], None]) -> None:
 def carry_on(run: Run) -> Decision:
     """Until it ends, or the lease is given up, or, for a part, until only its owner can go on. The last decision."""
     decision = next_decision(run)
+    if run.begins and not isinstance(decision, ObeyStop):
+        run.notice("execution_started")
+    run.begins = False
     while not run.ended and not run.tenure.is_over:
         if run.whole is not None and isinstance(decision, OF_THE_OWNER):
             break
         run.tenure.keep(run.services.leases)
         if run.tenure.in_worker and run.services.is_stopping():
+            if run.tenure.may_have_run:
+                note_what_began(run.owner)
             _give_back(run.owner, None, shut_down=True)
             break
         decision = _carry_out(run, decision)
@@ -239,6 +244,8 @@ def _back_off(run: Run, decision: Backoff) -> Decision:
 
 
 def _hand_off(run: Run, decision: HandOff) -> Decision:
+    if run.tenure.may_have_run:
+        note_what_began(run.owner)
     entry = _entry(run, Action.HAND_OFF)
     run.history.add(entry)
     refused = give_up(run, release_of(run, Status.PENDING), entry)

@@ -91,7 +91,7 @@ def _opened(run: Run, step: PlanStep, definition: Definition, inputs: str) -> Ru
     run.history.add(entry)
     reached(CrashPoint.DISPATCHED)
     child = _part(run, definition, step.name, ExecutionRecord.of(new), History(definition.plan))
-    child.notice("execution_started")
+    child.begins = True
     return child
 
 

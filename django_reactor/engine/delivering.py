@@ -97,14 +97,12 @@ def _claim_what_is_known(services: Services, find: Find, execution_id: UUID) -> 
     if route is None:
         return None
     definition = _definition_for(find, route)
-    if definition is None:
-        _put_back(services, execution_id, route)
-        return None
-    claim = services.executions.claim(execution_id, uuid4())
-    if claim is None:
+    claim = services.executions.claim(execution_id, uuid4()) if definition is not None else None
+    if definition is not None and claim is not None:
+        return definition, claim
+    if definition is not None or not _is_put_back(services, execution_id, route):
         _wait_for(services, execution_id, route)
-        return None
-    return definition, claim
+    return None
 
 
 def _definition_for(find: Find, route: Route | ExecutionRecord) -> Definition | None:
@@ -114,12 +112,17 @@ def _definition_for(find: Find, route: Route | ExecutionRecord) -> Definition | 
     return definition_of_unit(definition, route.parent_step)
 
 
-def _put_back(services: Services, execution_id: UUID, route: Route) -> None:
-    """A rolling deploy: another worker knows this reactor, or this one will."""
+def _is_put_back(services: Services, execution_id: UUID, route: Route) -> bool:
+    """A rolling deploy: another worker knows this reactor, or this one will. Of several messages one is put back: with
+    those of the sweeper they would become more and more."""
+    delay = services.limits().unknown_reactor_delay
+    if not services.deliveries.put_back(execution_id, delay):
+        return False
     logger.warning(
         "event=django_reactor.unknown_reactor reactor=%s execution_id=%s action=put_back", route.reactor, execution_id
     )
-    _send(services, execution_id, route, services.limits().unknown_reactor_delay)
+    _send(services, execution_id, route, delay)
+    return True
 
 
 def _wait_for(services: Services, execution_id: UUID, route: Route) -> None:
@@ -138,6 +141,7 @@ def _claimed(services: Services, definition: Definition, claim: Claim, *, in_wor
     """What stands in the rows now that nobody else writes them."""
     record, entries = claim.record, claim.entries
     run = run_of(services, definition, claim.lease, record, entries, in_worker=in_worker)
+    run.begins = claim.lease.epoch == 1
     run.tenure.may_have_run = record.recoveries > 1 or (record.snooze_reason != "" and not record.contentions)
     if record.stop is Stop.UNDO and record.status is Status.ROLLING_BACK:
         run.tenure.stop = Stop.NONE

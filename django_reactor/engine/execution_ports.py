@@ -102,6 +102,10 @@ class Deliveries(Protocol):
     def due_in(self, execution_id: UUID, within: float) -> float | None:
         """In how many seconds it is due, if nobody holds it and that is at most `within`: the message was early."""
 
+    def put_back(self, execution_id: UUID, delay: float) -> bool:
+        """Note that its message will come again in `delay` seconds. False if that is not called for: it is not due, or
+        another message is underway, or somebody has its row locked, whom this does not wait for."""
+
     def park(self, lease: Lease, release: Release, has_come: Callable[[], bool]) -> bool:
         """Release, waiting for something; then look once more whether it has come, in the same transaction. True if it
         has, and the execution is due at once. If not, look again once that is committed, and `wake`: what came between

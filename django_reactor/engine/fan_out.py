@@ -78,6 +78,7 @@ def next_of(run: Run) -> Run | None:
         lease=taken.lease,
         codec=services.new_codec(),
         tenure=Tenure(lease=taken.lease, in_worker=True),
+        begins=True,
     )
 
 

@@ -146,6 +146,7 @@ def _part(run: Run, found: MapRecord, stored: ExecutionRecord, has_begun: bool) 
         tenure=run.tenure,
         whole=run,
         fails_owner=found.fail_fast and (run.whole is None or run.fails_owner),
+        begins=not has_begun,
     )
     run.parts[found.key.step] = part
     return part

@@ -113,6 +113,8 @@ class Run:
     """Steps whose units are known to have ended."""
     surroundings: str | None = None
     """The inputs that `self` shows where they are not the execution's own: those of a unit's parent."""
+    begins: bool = False
+    """Whether this process takes it up first, and nobody was told yet."""
     ended: bool = False
     leaving: Leaving | None = None
     """What goes with its end, until that is committed."""

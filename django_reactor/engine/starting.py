@@ -59,13 +59,13 @@ def start(services: Services, definition: Definition, inputs: Mapping[str, Any],
         lease=lease,
         codec=codec,
         tenure=Tenure(lease=lease, stored=not held_back),
+        begins=True,
     )
 
     def store() -> None:
         if not _is_stored(run, inputs, lambda: held_back or services.executions.start(new), call.idempotency_key):
             raise _KeyIsTaken
         reached(CrashPoint.STARTED)
-        run.notice("execution_started")
 
     try:
         return advance(run, before=store)

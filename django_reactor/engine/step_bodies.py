@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django_reactor.core.history import fold
 from django_reactor.core.outcomes import Failed, Outcome, Succeeded
@@ -13,11 +14,19 @@ from django_reactor.core.run import begin
 from django_reactor.engine.bodies import Ended, call, encoded, validated
 from django_reactor.engine.conclusions import conclusion
 from django_reactor.engine.context import Context
+from django_reactor.engine.failures import qualified_name
 from django_reactor.engine.performing import Body
 from django_reactor.engine.ports import Scope
 from django_reactor.engine.run import Run
-from django_reactor.exceptions import ArgumentError, ExecutionError, InputError, SerializationError, StepFailed
-from django_reactor.results import Failure, Success
+from django_reactor.exceptions import (
+    ArgumentError,
+    ExecutionError,
+    ExecutionNotFound,
+    InputError,
+    SerializationError,
+    StepFailed,
+)
+from django_reactor.results import Failure, Result, Success
 
 __all__ = ["Prepared", "arguments_again", "call_function", "finished", "not_started", "prepare", "resolve"]
 
@@ -46,11 +55,18 @@ def resolve(run: Run, inputs: Mapping[str, Any], step: PlanStep, parameter: str)
 
 def outcome_of_unit(run: Run, step: PlanStep, name: str) -> Any:
     """What a reader gets of a unit that has ended: its value, its `Halt`, or its `Failure` if it tolerates that."""
-    record, entries = run.services.journal.load(run.history.dispatched[name].unit)
-    result = conclusion(record, fold(Plan(steps=()), entries), run.codec)
+    result = _result_of(run, run.history.dispatched[name].unit)
     if isinstance(result, Failure) and name not in step.tolerate:
         raise StepFailed(f"unit {name!r} failed: {result.message}", result.exception_class, retryable=False)
     return result.value if isinstance(result, Success) else result
+
+
+def _result_of(run: Run, unit: UUID) -> Result[Any]:
+    try:
+        record, entries = run.services.journal.load(unit)
+    except ExecutionNotFound as error:
+        return Failure("its execution was deleted", exception_class=qualified_name(type(error)), retryable=False)
+    return conclusion(record, fold(Plan(steps=()), entries), run.codec)
 
 
 def _default(run: Run, name: str) -> Any:

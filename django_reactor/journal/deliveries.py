@@ -7,13 +7,15 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.db import connections, transaction
-from django.db.models import DateTimeField, ExpressionWrapper
+from django.db.models import DateTimeField, ExpressionWrapper, Q
 
 from django_reactor.core.statuses import ENDS, HELD, Action, Relation, Status, Stop
 from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.records import Lease, Message, Release, Route
 from django_reactor.journal.claims import ROUTE_FIELDS, claiming_of
+from django_reactor.journal.due import due
 from django_reactor.journal.fields import DbNow
+from django_reactor.journal.marking import marked
 from django_reactor.journal.orm import alias, give_parts, locking, released
 from django_reactor.journal.transactions import on_a_sound_connection, retried
 from django_reactor.journal.waking import wake
@@ -49,6 +51,12 @@ class OrmDeliveries:
             return None
         wake_at, moment = times
         return float((wake_at - moment).total_seconds())
+
+    def put_back(self, execution_id: UUID, delay: float) -> bool:
+        connection = connections[alias()]
+        row = Execution.objects.using(connection.alias).filter(pk=execution_id)
+        has_come = Q(sent_at__isnull=True) | Q(sent_at__lte=DbNow())
+        return marked(connection, row, due() & has_come, sent_at=DbNow() + timedelta(seconds=delay))
 
     def park(self, lease: Lease, release: Release, has_come: Callable[[], bool]) -> bool:
         connection = connections[alias()]

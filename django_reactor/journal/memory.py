@@ -273,6 +273,15 @@ class MemoryDeliveries:
             waiting = (Status.PENDING, Status.SCHEDULED, Status.ROLLING_BACK)
             return rest if row.record.status in waiting and 0 < rest <= within else None
 
+    def put_back(self, execution_id: UUID, delay: float) -> bool:
+        store = self._store
+        with store.lock:
+            row = store.rows.get(execution_id)
+            if row is None or not store.is_due(row) or (row.sent_at is not None and row.sent_at > store.now()):
+                return False
+            row.sent_at = store.now() + timedelta(seconds=delay)
+            return True
+
     def park(self, lease: Lease, release: Release, has_come: Callable[[], bool]) -> bool:
         with self._store.lock:
             come = has_come()  # before the write: if it raises, nothing is written

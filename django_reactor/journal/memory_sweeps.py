@@ -72,7 +72,7 @@ class MemorySweeps:
             for execution_id, row in self._store.rows.items():
                 paused = row.record.status is Status.PAUSED
                 waits = row.record.status in WAITING or paused
-                parked = paused or (row.wake_at is not None and row.wake_at > self._store.now())
+                parked = paused or row.wake_at is None or row.wake_at > self._store.now()
                 if row.token is not None or not waits or not parked:
                     continue
                 for word in row.waiting_for.split():

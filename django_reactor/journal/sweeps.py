@@ -18,6 +18,7 @@ from django_reactor.engine.records import Message
 from django_reactor.engine.recovery import MOST_DOUBLINGS, Moving, OutOfReach, Overdue, Pace, Waiting, patience
 from django_reactor.journal.due import WAITING, due, expired, free_and_due, runs_or_rests
 from django_reactor.journal.fields import DbNow
+from django_reactor.journal.marking import marked
 from django_reactor.journal.orm import alias
 from django_reactor.journal.transactions import is_reachable, retried
 from django_reactor.models import Execution, Leader, MapRun, Ticket, Wait
@@ -101,7 +102,8 @@ class OrmSweeps:
     def _parked(self) -> QuerySet[Execution, Execution]:
         """That they wait at all is said, too: so PostgreSQL knows that the partial index has them all, also among very
         many that are paused for answers only."""
-        not_due = Q(status__in=WAITING, wake_at__gt=DbNow()) | Q(status=Status.PAUSED)
+        later = Q(wake_at__gt=DbNow()) | Q(wake_at__isnull=True)  # the latter with a `PARK_TIMEOUT` without end
+        not_due = Q(later, status__in=WAITING) | Q(status=Status.PAUSED)
         return self._rows.exclude(waiting_for="").filter(
             not_due, waiting_for__startswith=UNIT, lease_token__isnull=True
         )
@@ -176,23 +178,14 @@ class OrmSweeps:
         return [Moving(execution_id=execution_id, map_id=pk) for execution_id, pk in found]
 
     def mark_sent(self, overdue: Overdue, interval: float) -> bool:
-        """The condition is not `sent_at = :old`: SQLite keeps times as text, in which what was read is not found again.
-        A frozen process may have the row locked, and must not freeze us."""
+        """The condition is not `sent_at = :old`: SQLite keeps times as text, in which what was read is not found
+        again."""
         connection = self.connection
         row = self._rows.filter(pk=overdue.message.execution_id)
         unanswered = Q(sent_at__isnull=True) | _sent_before(patience(interval, overdue.sends))
-        to_send = row.filter(due(), unanswered, sends=overdue.sends)
-        sending = {"sent_at": DbNow(), "sends": F("sends") + 1}
-
-        def statements() -> bool:
-            if connection.vendor == "sqlite":
-                return to_send.update(**sending) == 1
-            with transaction.atomic(using=connection.alias):
-                unlocked = to_send.select_for_update(skip_locked=True, no_key=connection.vendor == "postgresql")
-                return bool(unlocked.values("pk")) and row.update(**sending) == 1
-
+        to_send = due() & unanswered & Q(sends=overdue.sends)
         try:
-            return retried(connection, statements)
+            return marked(connection, row, to_send, sent_at=DbNow(), sends=F("sends") + 1)
         except (InterfaceError, OperationalError) as error:
             if connection.in_atomic_block or is_reachable(connection):  # one that broke costs one row
                 raise

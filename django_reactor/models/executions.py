@@ -175,8 +175,8 @@ class Execution(models.Model):
 
     def retry(self) -> Result[Any]:
         """Run a failed or aborted execution again in place, here, keeping the results that still hold: undos that
-        failed are tried again first. An aborted one goes on where it was interrupted. Raises `InvalidTransition` for
-        any other. `Dispatched` if its locks cannot be had now."""
+        failed are tried again first, and units that came to nothing are started anew. An aborted one goes on where it
+        was interrupted. Raises `InvalidTransition` for any other. `Dispatched` if its locks cannot be had now."""
         from django_reactor import actions
 
         return actions.retry(self.pk)

@@ -260,6 +260,45 @@ def test_a_row_that_another_has_locked_is_passed_over(store: Store, sweeps: Swee
     assert sweeps.mark_sent(overdue(store, execution_id), INTERVAL)
 
 
+# -- what a worker puts back -------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_message_is_put_back_for_what_is_due_and_for_nothing_else(store: Store) -> None:
+    put_back = store.deliveries.put_back
+    for status in Status:
+        assert put_back(free(store, status), 15) == (status in WAITING)
+        assert not put_back(free(store, status, HOUR), 15)
+        assert not put_back(free(store, status, None), 15)
+        assert put_back(held(store, status), 15) == (status in HELD)
+        assert not put_back(held(store, status, HOUR), 15)
+    assert not put_back(uuid4(), 15)
+
+
+@both
+def test_of_several_messages_one_is_put_back_and_is_not_missed_before_it_comes(store: Store, sweeps: Sweeps) -> None:
+    execution_id = free(store, Status.PENDING, sent_at=store.now() - SECOND, sends=2)
+    assert store.deliveries.put_back(execution_id, 15)
+    sent_at, sends = sendings(store, execution_id)
+    assert sends == 2, "nothing counts"
+    assert sent_at is not None
+    assert 10 * SECOND < sent_at - store.now() <= 15 * SECOND
+    assert not store.deliveries.put_back(execution_id, 15)
+    assert found(sweeps) == []
+    put(store, execution_id, sent_at=store.now() - SECOND)
+    assert store.deliveries.put_back(execution_id, 15)
+
+
+@orm_only
+def test_a_message_for_a_row_that_another_has_locked_is_not_put_back(store: Store) -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    execution_id = free(store, Status.PENDING)
+    with another_session() as session, transaction.atomic():
+        assert Execution.objects.select_for_update().filter(pk=execution_id).values("pk")
+        assert session(lambda: store.deliveries.put_back(execution_id, 15)).result(10) is False
+
+
 @orm_only
 def test_a_lost_connection_costs_one_row(store: Store, sweeps: Sweeps) -> None:
     first, second = (overdue(store, free(store, Status.PENDING)) for _ in range(2))

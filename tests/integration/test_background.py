@@ -309,9 +309,9 @@ class Reading(Reactor[Any]):
         return f"read {unit}"
 
 
-def _parked() -> tuple[Execution, Execution]:
+def _parked(timeout: float = 3600) -> tuple[Execution, Execution]:
     """A parent that waits for its unit, whose message is lost."""
-    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages"}):
+    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages", "PARK_TIMEOUT": timeout}):
         execution = execution_of(Reading.enqueue())
         worker.deliver(execution.pk)
     execution.refresh_from_db()
@@ -327,8 +327,9 @@ def test_the_end_of_a_unit_wakes_the_parent_that_waits_for_it() -> None:
     assert execution.result().unwrap() == {"reader": "read done"}
 
 
-def test_a_wake_that_was_lost_in_a_crash_is_made_up_for_by_the_sweeper() -> None:
-    execution, unit = _parked()
+@pytest.mark.parametrize("timeout", [3600, float("inf")])
+def test_a_wake_that_was_lost_in_a_crash_is_made_up_for_by_the_sweeper(timeout: float) -> None:
+    execution, unit = _parked(timeout)
     Execution.objects.filter(pk=unit.pk).update(
         status="completed", output='"done"', wake_at=None, finished_at=datetime.now(UTC)
     )

@@ -203,7 +203,7 @@ def test_what_goes_on_in_a_worker_is_told(told: Told) -> None:
         *("execution_started", "dispatched letter", "step_started write", "step_completed write", "handed_off"),
         *("step_started rest", "step_completed rest", "execution_completed"),
     ]
-    assert of_unit == ["step_started letter", "step_completed letter", "execution_completed"]
+    assert of_unit == ["execution_started", "step_started letter", "step_completed letter", "execution_completed"]
     assert {details["sender"] for _, details in told} == {Posts}
     assert dict(told)["dispatched"]["unit_id"] == unit.pk
 

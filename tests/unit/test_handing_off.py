@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +11,22 @@ from uuid import uuid4
 
 import pytest
 
-from django_reactor import Background, Dispatched, Failure, Reactor, Retry, Success, snooze, step
+from django_reactor import (
+    Background,
+    Dispatched,
+    Failure,
+    Paused,
+    Reactor,
+    Retry,
+    Success,
+    async_step,
+    fail,
+    halt,
+    interrupt,
+    skip,
+    snooze,
+    step,
+)
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Status
 from django_reactor.engine import delivering, interruptions
@@ -80,6 +95,92 @@ def test_a_hand_off_after_the_last_step_is_none() -> None:
     assert bench.messenger.sent == []
 
 
+def test_before_the_first_step_nothing_runs_in_the_caller() -> None:
+    bench = Bench(a_reactor(Background(before="one")))
+    assert dict(cast(Dispatched, bench.start()).results) == {}
+    done = bench.work()
+    assert isinstance(done, Success)
+    assert done.value == {"one": True, "side": True, "two": True}
+
+
+def skips() -> None:
+    skip("nothing to do", value=False)
+
+
+def halts() -> None:
+    halt("enough")
+
+
+def fails() -> None:
+    fail("no")
+
+
+@pytest.mark.parametrize(
+    ("body", "statuses"),
+    [
+        (skips, (Status.PENDING, Status.COMPLETED)),
+        (halts, (Status.HALTED,)),
+        (fails, (Status.FAILED,)),
+    ],
+)
+def test_after_a_step_that_was_skipped_the_rest_runs_in_a_worker_and_an_end_there_is_the_callers(
+    body: Callable[[], None], statuses: tuple[Status, ...]
+) -> None:
+    class Ending(Reactor[Any]):
+        class Meta:
+            background = Background(after="one")
+
+        @step
+        def one(self) -> bool:
+            body()
+            return False
+
+        @step
+        def two(self, one: bool) -> bool:
+            return bool(self.context.in_worker)
+
+    bench = Bench(Ending)
+    bench.start()
+    assert (bench.status, len(bench.messenger.sent)) == (statuses[0], len(statuses) - 1)
+    bench.work()
+    assert bench.status is statuses[-1]
+
+
+def test_after_a_unit_is_after_its_dispatch() -> None:
+    class Mailing(Reactor[Any]):
+        class Meta:
+            background = Background(after="mail")
+
+        @async_step
+        def mail(self) -> None: ...
+
+        @step(after=["mail"])
+        def two(self) -> bool:
+            return bool(self.context.in_worker)
+
+    bench = Bench(Mailing)
+    assert isinstance(bench.start(), Dispatched)
+    assert bench.told == ["dispatch mail", "hand_off"]
+
+
+def test_a_caller_does_not_wait_for_the_unit_that_the_first_step_in_a_worker_reads() -> None:
+    class Reading(Reactor[Any]):
+        class Meta:
+            background = Background(before="reader")
+
+        @async_step
+        def unit(self) -> str:
+            return "done"
+
+        @step
+        def reader(self, unit: str) -> str:
+            return unit
+
+    bench = Bench(Reading)
+    assert isinstance(bench.start(), Dispatched)
+    assert (bench.clock.slept, bench.told) == ([], ["dispatch unit", "hand_off"])
+
+
 def test_what_is_enqueued_runs_wholly_in_a_worker() -> None:
     bench = Bench(a_reactor(None))
     result = bench.enqueue()
@@ -127,6 +228,29 @@ def test_a_reactor_that_this_worker_does_not_know_is_put_back_and_nothing_counts
     assert [message.delay for message in bench.messenger.sent] == [bench.services.limits().unknown_reactor_delay]
     assert bench.record.reactor in caplog.text
     assert bench.work() is not None
+
+
+def test_of_the_messages_for_a_reactor_that_is_unknown_here_one_is_put_back_and_none_once_it_has_ended() -> None:
+    bench = Bench(a_reactor(None))
+    bench.enqueue()
+    for _ in range(3):
+        delivering.deliver(bench.services, lambda label: None, bench.execution_id)
+    (_, put_back) = bench.messenger.sent
+    assert put_back.delay == bench.services.limits().unknown_reactor_delay
+    bench.clock.advance(put_back.delay)
+    bench.messenger.sent.clear()
+    assert bench.deliver() is not None
+    delivering.deliver(bench.services, lambda label: None, bench.execution_id)
+    assert bench.messenger.sent == []
+
+
+def test_an_early_message_for_a_reactor_that_is_unknown_here_is_sent_with_the_rest_of_the_delay() -> None:
+    bench = Bench(a_reactor(None))
+    bench.enqueue()
+    bench.messenger.sent.clear()
+    bench.store.rows[bench.execution_id].wake_at = bench.clock.now() + timedelta(seconds=7)
+    assert delivering.deliver(bench.services, lambda label: None, bench.execution_id) is None
+    assert [message.delay for message in bench.messenger.sent] == [7]
 
 
 class Flaky(Reactor[Any]):
@@ -209,6 +333,74 @@ def test_what_is_retried_in_place_after_its_hand_off_stays_here() -> None:
     bench.work()
     assert bench.retry().is_success
     assert bench.told.count("hand_off") == 1
+
+
+POINTS = [Background(), Background(after="one"), Background(before="two")]
+
+
+def asking(point: Background, refusals: list[str]) -> Bench:
+    """One that asks, and whose last step is refused as often as there are refusals."""
+
+    class Asking(Reactor[Any]):
+        class Meta:
+            background = point
+
+        @step
+        def one(self) -> bool:
+            return bool(self.context.in_worker)
+
+        @one.undo
+        def undo_one(self, result: bool) -> None: ...
+
+        @step
+        def two(self, one: bool) -> bool:
+            return bool(self.context.in_worker)
+
+        @interrupt
+        def ask(self, two: bool) -> None: ...
+
+        @step
+        def last(self, ask: str) -> bool:
+            if refusals:
+                raise RuntimeError(refusals.pop())
+            return bool(self.context.in_worker)
+
+        @step
+        def end(self, last: bool) -> bool:
+            return bool(self.context.in_worker)
+
+    return Bench(Asking)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_what_was_enqueued_is_resumed_here_when_its_point_is_behind_it(point: Background) -> None:
+    bench = asking(point, [])
+    bench.enqueue()
+    assert isinstance(bench.work(), Paused)
+    resumed = bench.resume("go")
+    assert resumed.unwrap() == {"one": True, "two": True, "ask": "go", "last": False, "end": False}
+    assert "hand_off" not in bench.told
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_what_was_enqueued_is_retried_here_when_its_point_is_behind_it(point: Background) -> None:
+    bench = asking(point, ["no"])
+    bench.enqueue()
+    assert isinstance(bench.work(), Paused)
+    assert isinstance(bench.resume("go"), Failure)
+    assert isinstance(bench.retry(), Paused)  # all that was undone, or rests on that, runs again, the point among it
+    assert bench.resume("go").unwrap() == {"one": False, "two": False, "ask": "go", "last": False, "end": False}
+    assert "hand_off" not in bench.told
+
+
+@pytest.mark.parametrize("point", [Background(after="last"), Background(before="end")])
+def test_a_resume_that_comes_to_the_point_hands_off_there(point: Background) -> None:
+    bench = asking(point, [])
+    assert isinstance(bench.start(), Paused)
+    assert isinstance(bench.resume("go"), Dispatched)
+    done = bench.work()
+    assert isinstance(done, Success)
+    assert (done.value["last"], done.value["end"]) == (False, True)
 
 
 class ShutDown(BaseException):

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from django_reactor import Failure, Reactor, Retry, snooze, step
+from django_reactor import Failure, Reactor, Retry, Step, map_step, snooze, step
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, Status
-from django_reactor.engine import starting
-from django_reactor.engine.execution_ports import Journal
+from django_reactor.engine import delivering, starting
+from django_reactor.engine.execution_ports import Journal, LeaseLost
 from django_reactor.engine.records import Lease, Move, NewExecution, Release
 from django_reactor.journal.memory import MemoryJournal
 from tests.engine_support import LEASE_TTL, Bench
@@ -149,6 +149,49 @@ def test_after_a_recovery_only_the_step_that_may_have_begun_counts_as_cut_off() 
     assert world.bench.told[2:] == ["rollback", "undo s0 success"]
 
 
+@pytest.mark.parametrize("first", [Act.DIE, Act.SNOOZE], ids=["dies", "snoozes"])
+def test_a_worker_that_stops_before_it_runs_again_what_may_have_run_leaves_that_on_record(first: Act) -> None:
+    world = World((StepShape(), StepShape(after=frozenset({0}), compensate=True, run=(first,))))
+    Process(world).do("start")
+    bench = world.bench
+    bench.services = replace(bench.services, is_stopping=lambda: True)
+    bench.clock.advance(LEASE_TTL + 1)
+    Process(world).deliver()
+    assert (bench.status, bench.record.recoveries) == (Status.PENDING, 0)
+    Process(world).do("cancel")
+    assert bench.told == ["run s0 success", "abort s1", "cancel"]
+    Process(world).do("undo")
+    assert bench.told[3:] == ["rollback", "compensate s1 success", "undo s0 success"]
+
+
+def test_so_does_a_caller_that_hands_off_beside_a_map() -> None:
+    class Element(Step[int]):
+        number: int
+
+        def run(self) -> int:
+            return self.number
+
+    class Beside(Reactor[Any]):
+        @map_step(Element, fan_out=2)
+        def mapped(self) -> list[dict[str, int]]:
+            return [{"number": 1}]
+
+        @step
+        def other(self) -> None:
+            raise LeaseLost(self.context.execution_id)  # what ends a process here without a write, as a kill would
+
+        @other.compensate
+        def tidy(self) -> None: ...
+
+    bench = Bench(Beside)
+    bench.start()
+    bench.deliver()
+    bench.clock.advance(LEASE_TTL + 1)
+    delivering.deliver(bench.services, bench.find, bench.execution_id, in_worker=False)
+    bench.cancel()
+    assert bench.told == ["dispatch mapped", "hand_off", "abort other", "hand_off", "cancel"]
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 def test_an_interruption_in_the_journals_write_leaves_no_gap_and_tells_what_is_stored(after: bool) -> None:
     bench = Bench(a_shop(lambda: None))
@@ -195,32 +238,3 @@ def test_a_refused_commit_of_the_last_step_rolls_the_execution_back() -> None:
     assert world.bench.told == ["run s0 success", "run s1 failure", "undo s0 success"]
     assert world.bench.status is Status.FAILED
     assert not any(effect.stands for effect in world.effects.values())
-
-
-def test_a_cancel_that_comes_while_an_interrupted_rollback_is_retried_is_obeyed() -> None:
-    bench: Bench
-
-    def fail() -> None:
-        raise ValueError
-
-    bench = Bench(a_shop(fail))
-    bench.services = replace(
-        bench.services,
-        journal=StruckJournal(
-            MemoryJournal(bench.store), lambda entry: entry is not None and entry.action is Action.UNDO
-        ),
-    )
-    with pytest.raises(KeyboardInterrupt):
-        bench.start()
-    assert bench.status is Status.ABORTED
-
-    class CancelledFirst(MemoryJournal):
-        def load(self, execution_id: UUID) -> Any:
-            loaded = super().load(execution_id)
-            if not loaded[0].stop and loaded[0].status is Status.RUNNING:
-                bench.cancel()
-            return loaded
-
-    bench.services = replace(bench.services, journal=CancelledFirst(bench.store))
-    bench.retry()
-    assert bench.record.status == "cancelled"

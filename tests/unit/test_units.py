@@ -22,12 +22,13 @@ from django_reactor import (
     async_reactor,
     async_step,
     halt,
+    interrupt,
     skip,
     snooze,
     step,
 )
 from django_reactor.core.statuses import Relation, Status, Stop
-from django_reactor.engine import acting, crash_points, delivering
+from django_reactor.engine import acting, crash_points, delivering, resuming
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.engine.execution_ports import LeaseLost
 from django_reactor.engine.services import Limits
@@ -277,6 +278,116 @@ def test_a_retry_dispatches_what_failed_anew_and_runs_its_readers_again() -> Non
     assert result.value["reader"] == "well"
     assert fleet.told.count("dispatch unit") == 2
     assert fleet.told.count("run other success") == 2  # it rests on `first`, which was undone
+
+
+class Interrupted(Reactor[Any]):
+    """Ends its process once, in its second step or in the undo of the first."""
+
+    fails: bool
+
+    class Meta:
+        returns = "second"
+
+    @step
+    def first(self) -> str:
+        DONE.append("first")
+        return "first"
+
+    @first.undo
+    def undo_first(self, result: str) -> None:
+        DONE.append("undo first")
+        if DONE.count("undo first") == 1:
+            raise KeyboardInterrupt
+
+    @interrupt
+    def ask(self, first: str) -> None: ...
+
+    @step
+    def second(self, ask: str, fails: bool) -> str:
+        DONE.append("second")
+        if fails:
+            raise RuntimeError("no")
+        if DONE.count("second") == 1:
+            raise KeyboardInterrupt
+        return "second"
+
+
+DONE: list[str] = []
+
+
+class Patient(Reactor[Any]):
+    fails: bool = False
+
+    @async_reactor(Interrupted)
+    def unit(self, fails: bool) -> dict[str, bool]:
+        return {"fails": fails}
+
+    @step
+    def reader(self, unit: str) -> str:
+        return f"read {unit}"
+
+
+def patient(*, fails: bool) -> Fleet:
+    """A parent that has failed, since its unit was interrupted in the process that answered it."""
+    DONE.clear()
+    fleet = Fleet(Patient)
+    fleet.others = (Interrupted,)
+    fleet.enqueue(fails=fails)
+    fleet.deliver()
+    deliver_unit(fleet)
+    fleet.messenger.sent.clear()
+    with pytest.raises(KeyboardInterrupt):
+        resuming.resume(fleet.services, fleet._known, fleet.unit("unit").id, "go", None)
+    assert fleet.unit("unit").status is Status.ABORTED
+    fleet.sweep()
+    assert isinstance(fleet.work(), Failure)
+    fleet.clock.on_sleep = lambda: deliver_unit(fleet)
+    return fleet
+
+
+def test_a_retry_lets_a_unit_that_was_interrupted_go_on_and_does_nothing_again_that_it_has_done() -> None:
+    fleet = patient(fails=False)
+    assert fleet.retry().unwrap() == {"reader": "read second"}
+    assert DONE == ["first", "second", "second"]
+    assert fleet.told.count("dispatch unit") == 1
+    assert fleet.unit("unit").status is Status.COMPLETED
+
+
+def test_a_unit_that_was_interrupted_while_it_rolled_back_goes_on_with_that() -> None:
+    fleet = patient(fails=True)
+    failure = fleet.retry()
+    assert isinstance(failure, Failure)
+    assert failure.message == "unit 'unit' failed: no"
+    assert DONE == ["first", "second", "undo first", "undo first"]
+    assert fleet.unit("unit").status is Status.FAILED
+
+
+def test_a_unit_that_goes_on_with_its_rollback_is_not_cancelled_meanwhile() -> None:
+    fleet = patient(fails=True)
+    unit = fleet.unit("unit").id
+
+    def cancel() -> None:
+        fleet.clock.on_sleep = lambda: deliver_unit(fleet)
+        with pytest.raises(InvalidTransition):
+            acting.cancel(fleet.services, fleet._known("test_units.Interrupted"), unit, "")
+
+    fleet.clock.on_sleep = cancel
+    fleet.retry()
+    assert fleet.unit("unit").status is Status.FAILED
+
+
+def test_a_unit_whose_execution_was_deleted_fails_its_reader_and_a_retry_dispatches_it_anew() -> None:
+    fleet = Fleet(reading(False, lambda: "well"))
+    fleet.enqueue()
+    fleet.deliver()
+    del fleet.store.rows[fleet.unit("unit").id]
+    fleet.clock.advance(3600)
+    failure = fleet.deliver()
+    assert isinstance(failure, Failure)
+    assert (failure.step, failure.message) == ("reader", "unit 'unit' failed: its execution was deleted")
+    fleet.clock.on_sleep = lambda: deliver_unit(fleet)
+    assert fleet.retry().is_success
+    assert fleet.told.count("dispatch unit") == 2
 
 
 def test_an_async_step_compensates_itself_once_and_cannot_be_undone() -> None:
@@ -653,8 +764,8 @@ def test_a_retry_that_loses_its_lease_before_anything_runs_is_told_as_dispatched
             return getattr(real, name)
 
         def append(self, lease: Any, entry: Any) -> None:
-            fleet.store.rows[fleet.execution_id].token = uuid4()
             real.append(lease, entry)
+            fleet.store.rows[fleet.execution_id].token = uuid4()
 
     fleet.services = replace(fleet.services, journal=cast(Any, TakenOver()))
     assert isinstance(fleet.retry(), Dispatched)
