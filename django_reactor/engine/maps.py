@@ -31,7 +31,7 @@ from django_reactor.engine.element_journal import ElementJournal, never
 from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import CHUNK, MapRecord
 from django_reactor.engine.map_results import StoredResults, summarise
-from django_reactor.engine.recording import next_decision, reconsider, record
+from django_reactor.engine.recording import has_units, may_wait, next_decision, reconsider, record
 from django_reactor.engine.records import ExecutionRecord, Message, Move
 from django_reactor.engine.run import Blocked, Run
 from django_reactor.engine.unopened import discard_all_unopened
@@ -267,6 +267,8 @@ def begin_undo(run: Run) -> Run:
         expected=(Status.RUNNING, Status.ROLLING_BACK, Status.CANCELLED),
         ignores_stop=True,
         clears_stop=True,
+        cancels_units=has_units(run),
+        closes_waits=may_wait(run),
     )
     run.services.journal.move(run.lease, move, entry)
     run.history.add(entry)

@@ -40,6 +40,7 @@ __all__ = [
     "end",
     "failure_of",
     "give_up",
+    "has_units",
     "may_wait",
     "next_decision",
     "output_of",
@@ -126,11 +127,12 @@ def _write(run: Run, entry: Entry, decision: Decision) -> None:
 def _begin_rollback(run: Run, entry: Entry) -> None:
     owner = run.owner
     with_owner = run.fails_owner and owner.status is Status.RUNNING
+    whole = owner if with_owner else run
     move = Move(
         to=Status.ROLLING_BACK,
         expected=FORWARD,
-        cancels_units=has_units(run),
-        closes_waits=may_wait(run),
+        cancels_units=has_units(whole),
+        closes_waits=may_wait(whole),
         with_owner=with_owner,
     )
     run.services.journal.move(run.lease, move, entry)
