@@ -14,7 +14,7 @@ from django_reactor.core.plan import Definition, Plan
 from django_reactor.core.statuses import FORWARD, PARTS, Action, EntryOutcome, Relation, Status, Stop
 from django_reactor.engine.advance import advance
 from django_reactor.engine.delivering import deliver_as
-from django_reactor.engine.parts import leaf_of
+from django_reactor.engine.parts import upcoming
 from django_reactor.engine.recording import record
 from django_reactor.engine.records import Lease, Move
 from django_reactor.engine.redactors import redactor_of
@@ -53,7 +53,7 @@ def retry(services: Services, definition: Definition, execution_id: UUID) -> Res
 
 
 def _was_rolling_back(run: Run) -> bool:
-    part = leaf_of(run)
+    part, _ = upcoming(run)
     return run.history.cause is not None or (part.history.cause is not None and part.fails_owner)
 
 

@@ -38,8 +38,10 @@ from django_reactor.engine.unopened import discard_all_unopened
 from django_reactor.exceptions import InternalError
 
 __all__ = [
+    "awaited_map",
     "begin_undo",
     "current_element",
+    "element_here",
     "give_up_maps",
     "map_of",
     "next_element",
@@ -104,6 +106,25 @@ def current_element(run: Run, child: Child) -> Run | None:
         return None
     element = run.services.elements.next_of(found.key, statuses=OPEN)
     return _part(run, found, *element) if element is not None and element[1] else None
+
+
+def element_here(run: Run, child: Child) -> Run | None:
+    """The element that goes on here next, forward or backward, if one does; whether or not it has begun to."""
+    found = map_of(run, child)
+    if found.fan_out is not None:
+        return None
+    forward = run.history.cause is None
+    if not (found.state is MapState.RUNNING if forward else found.rollbacks > child.undos):
+        return None
+    return run.parts.get(child.step) or _next_here(run, found, OPEN if forward else TO_UNDO, backwards=not forward)
+
+
+def awaited_map(run: Run, child: Child) -> AwaitMap | None:
+    """None if its elements run here, or if those in workers have ended."""
+    found = map_of(run, child)
+    if found.fan_out is None or run.services.elements.is_settled(found.id):
+        return None
+    return AwaitMap(found.id)
 
 
 def _settled(run: Run, found: MapRecord) -> MapRecord | None:

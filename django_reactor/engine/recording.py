@@ -83,8 +83,9 @@ def record(run: Run, entry: Entry) -> Decision:
 
 def record_in_scope(run: Run, entry: Entry) -> Decision:
     """The same inside an atomic step's transaction, which a refusal must roll back: raises `Refused`."""
+    went_forward = run.history.cause is None
     run.history.add(entry)
-    if run.history.cause is not None and run.status is Status.RUNNING:
+    if went_forward and run.history.cause is not None:
         run.unblock()  # what waited forward is undone now
     decision = next_decision(run)
     is_run = entry.action is Action.RUN
