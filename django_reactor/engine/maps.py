@@ -234,8 +234,11 @@ def next_undo(run: Run, child: Child) -> Run | Decision:
     """The element that undoes what it did here; or what comes next, if none does."""
     found = map_of(run, child)
     try:
-        if found.rollbacks <= child.undos and not _prepare(run, found):
-            return _blocked(run, found)
+        if found.rollbacks <= child.undos:
+            prepared = _prepare(run, found)
+            if prepared is None:
+                return _blocked(run, found)
+            found = prepared
         if found.fan_out is None:
             part = run.parts.get(child.step) or _next_here(run, found, TO_UNDO, backwards=True)
             if part is not None:
@@ -263,18 +266,18 @@ def _undoing(part: Run) -> Run:
     return begin_undo(part)
 
 
-def _prepare(run: Run, found: MapRecord) -> bool:
-    """Once nothing goes forward in it any more. False if that is still to come."""
+def _prepare(run: Run, found: MapRecord) -> MapRecord | None:
+    """Its row as it is then; once nothing goes forward in it any more. None if that is still to come."""
     if found.state is MapState.RUNNING or found.state in GIVEN_UP:
         _withdraw(run, found, ONLY_PAUSED)
         if found.fan_out is not None and not run.services.elements.is_settled(found.id):
-            return False
+            return None
     run.parts.pop(found.key.step, None)
     messages = None
     while messages is None:
         messages = run.services.maps.roll_back(run.lease, found, CHUNK)
     _send(run, messages)
-    return True
+    return replace(found, state=MapState.UNDOING, rollbacks=found.rollbacks + 1)
 
 
 def begin_undo(run: Run) -> Run:
