@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Action", "EntryOutcome", "MapState", "Relation", "Status", "Stop", "open_parts_of"]
+__all__ = ["Action", "EntryOutcome", "MapState", "Relation", "Status", "Stop", "open_parts_of", "status_of_parts"]
 
 
 class Status(enum.StrEnum):
@@ -59,6 +59,12 @@ def open_parts_of(owner: Status) -> tuple[Status, ...]:
         return FORWARD
     broken_off = () if owner is Status.ABORTED else (Status.ABORTED,)
     return (*FORWARD, Status.ROLLING_BACK, *broken_off)
+
+
+def status_of_parts(owner: Status) -> Status:
+    """What those become: the same, but where their owner ends without them, in success or with a rollback that could
+    not reach them."""
+    return Status.CANCELLED if owner in (Status.COMPLETED, Status.FAILED, Status.UNDONE) else owner
 
 
 class MapState(enum.StrEnum):

@@ -17,7 +17,7 @@ from django_reactor.core.statuses import FORWARD, PARTS, Action, Relation, Statu
 from django_reactor.engine.advance import advance
 from django_reactor.engine.delivering import deliver_as
 from django_reactor.engine.lines import leave_cancelled
-from django_reactor.engine.parts import leaf_of
+from django_reactor.engine.parts import upcoming
 from django_reactor.engine.records import Lease, Message, Move, Release
 from django_reactor.engine.redactors import redactor_of
 from django_reactor.engine.run import Run
@@ -62,7 +62,7 @@ def retry(services: Services, definition: Definition, execution_id: UUID) -> Res
 
 
 def _was_rolling_back(run: Run) -> bool:
-    part = leaf_of(run)
+    part, _ = upcoming(run)
     return run.history.cause is not None or (part.history.cause is not None and part.fails_owner)
 
 

@@ -38,7 +38,7 @@ from django_reactor.engine.run import Run
 from django_reactor.engine.step_bodies import call_function, not_started, resolve
 from django_reactor.engine.steps import run_entry
 from django_reactor.engine.waits import NewWait, WaitKey
-from django_reactor.exceptions import ArgumentError, InterruptTimedOut, ReactorError
+from django_reactor.exceptions import ArgumentError, InterruptTimedOut, ReactorError, SerializationError
 
 __all__ = ["apply_answer", "ask", "open_in", "pause"]
 
@@ -186,13 +186,23 @@ def apply_answer(run: Run, decision: ApplyAnswer) -> Decision:
             run.learn(wait.payload)
             return record(run, _resumed(run, step, value=wait.payload))
         case WaitState.TIMED_OUT if step.has_on_timeout:
-            text = run.codec.encode(step.on_timeout, at="on_timeout", redacted=is_redacted(step.payload_type))
-            return record(run, _resumed(run, step, value=text, reason="timed out"))
+            return record(run, _answered_by_its_timeout(run, step))
         case WaitState.TIMED_OUT:
-            failure = run_entry(run, step, 1, not_started(InterruptTimedOut(run.id, step.name)), _now(run))
-            return record(run, replace(failure, action=Action.RESUME))
+            return record(run, _failed(run, step, InterruptTimedOut(run.id, step.name)))
         case _:
             return record(run, _resumed(run, step, error=_rejected(wait.error or {}, wait.attempts)))
+
+
+def _answered_by_its_timeout(run: Run, step: PlanStep) -> Entry:
+    try:
+        text = run.codec.encode(step.on_timeout, at="on_timeout", redacted=is_redacted(step.payload_type))
+    except SerializationError as error:
+        return _failed(run, step, error.in_step(step.name))
+    return _resumed(run, step, value=text, reason="timed out")
+
+
+def _failed(run: Run, step: PlanStep, error: ReactorError) -> Entry:
+    return replace(run_entry(run, step, 1, not_started(error), _now(run)), action=Action.RESUME)
 
 
 def _now(run: Run) -> datetime:

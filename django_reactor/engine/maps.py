@@ -32,15 +32,17 @@ from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.lines import leave_cancelled
 from django_reactor.engine.map_ports import CHUNK, MapRecord
 from django_reactor.engine.map_results import StoredResults, summarise
-from django_reactor.engine.recording import next_decision, reconsider, record
+from django_reactor.engine.recording import has_units, may_wait, next_decision, reconsider, record
 from django_reactor.engine.records import ExecutionRecord, Message, Move
 from django_reactor.engine.run import Blocked, Run
 from django_reactor.engine.unopened import discard_all_unopened
 from django_reactor.exceptions import InternalError
 
 __all__ = [
+    "awaited_map",
     "begin_undo",
     "current_element",
+    "element_here",
     "give_up_maps",
     "map_of",
     "next_element",
@@ -105,6 +107,25 @@ def current_element(run: Run, child: Child) -> Run | None:
         return None
     element = run.services.elements.next_of(found.key, statuses=OPEN)
     return _part(run, found, *element) if element is not None and element[1] else None
+
+
+def element_here(run: Run, child: Child) -> Run | None:
+    """The element that goes on here next, forward or backward, if one does; whether or not it has begun to."""
+    found = map_of(run, child)
+    if found.fan_out is not None:
+        return None
+    forward = run.history.cause is None
+    if not (found.state is MapState.RUNNING if forward else found.rollbacks > child.undos):
+        return None
+    return run.parts.get(child.step) or _next_here(run, found, OPEN if forward else TO_UNDO, backwards=not forward)
+
+
+def awaited_map(run: Run, child: Child) -> AwaitMap | None:
+    """None if its elements run here, or if those in workers have ended."""
+    found = map_of(run, child)
+    if found.fan_out is None or run.services.elements.is_settled(found.id):
+        return None
+    return AwaitMap(found.id)
 
 
 def _settled(run: Run, found: MapRecord) -> MapRecord | None:
@@ -215,8 +236,11 @@ def next_undo(run: Run, child: Child) -> Run | Decision:
     """The element that undoes what it did here; or what comes next, if none does."""
     found = map_of(run, child)
     try:
-        if found.rollbacks <= child.undos and not _prepare(run, found):
-            return _blocked(run, found)
+        if found.rollbacks <= child.undos:
+            prepared = _prepare(run, found)
+            if prepared is None:
+                return _blocked(run, found)
+            found = prepared
         if found.fan_out is None:
             part = run.parts.get(child.step) or _next_here(run, found, TO_UNDO, backwards=True)
             if part is not None:
@@ -244,18 +268,18 @@ def _undoing(part: Run) -> Run:
     return begin_undo(part)
 
 
-def _prepare(run: Run, found: MapRecord) -> bool:
-    """Once nothing goes forward in it any more. False if that is still to come."""
+def _prepare(run: Run, found: MapRecord) -> MapRecord | None:
+    """Its row as it is then; once nothing goes forward in it any more. None if that is still to come."""
     if found.state is MapState.RUNNING or found.state in GIVEN_UP:
         _withdraw(run, found, ONLY_PAUSED)
         if found.fan_out is not None and not run.services.elements.is_settled(found.id):
-            return False
+            return None
     run.parts.pop(found.key.step, None)
     messages = None
     while messages is None:
         messages = run.services.maps.roll_back(run.lease, found, CHUNK)
     _send(run, messages)
-    return True
+    return replace(found, state=MapState.UNDOING, rollbacks=found.rollbacks + 1)
 
 
 def begin_undo(run: Run) -> Run:
@@ -269,6 +293,8 @@ def begin_undo(run: Run) -> Run:
         expected=(Status.RUNNING, Status.ROLLING_BACK, Status.CANCELLED),
         ignores_stop=True,
         clears_stop=True,
+        cancels_units=has_units(run),
+        closes_waits=may_wait(run),
     )
     run.services.journal.move(run.lease, move, entry)
     run.history.add(entry)

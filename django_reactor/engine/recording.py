@@ -40,6 +40,7 @@ __all__ = [
     "end",
     "failure_of",
     "give_up",
+    "has_units",
     "may_wait",
     "next_decision",
     "output_of",
@@ -82,8 +83,9 @@ def record(run: Run, entry: Entry) -> Decision:
 
 def record_in_scope(run: Run, entry: Entry) -> Decision:
     """The same inside an atomic step's transaction, which a refusal must roll back: raises `Refused`."""
+    went_forward = run.history.cause is None
     run.history.add(entry)
-    if run.history.cause is not None and run.status is Status.RUNNING:
+    if went_forward and run.history.cause is not None:
         run.unblock()  # what waited forward is undone now
     decision = next_decision(run)
     is_run = entry.action is Action.RUN
@@ -126,11 +128,12 @@ def _write(run: Run, entry: Entry, decision: Decision) -> None:
 def _begin_rollback(run: Run, entry: Entry) -> None:
     owner = run.owner
     with_owner = run.fails_owner and owner.status is Status.RUNNING
+    whole = owner if with_owner else run
     move = Move(
         to=Status.ROLLING_BACK,
         expected=FORWARD,
-        cancels_units=has_units(run),
-        closes_waits=may_wait(run),
+        cancels_units=has_units(whole),
+        closes_waits=may_wait(whole),
         with_owner=with_owner,
     )
     run.services.journal.move(run.lease, move, entry)

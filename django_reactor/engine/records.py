@@ -172,13 +172,17 @@ class Move:
     clears_stop: bool = False
     """The move is how a stop is obeyed, and the execution goes on after it."""
     cancels_units: bool = False
-    """Units that have not started, its own and those of its parts, become cancelled, in the same transaction."""
+    """Units of the whole that have not started become cancelled, in the same transaction."""
     closes_waits: bool = False
-    """No answer is waited for any more, by an owner and its parts, or by a part, in the same transaction."""
+    """No answer is waited for any more in the whole, in the same transaction."""
     with_parts: bool = False
-    """Parts of this owner that are open take the same status."""
+    """Parts of the whole that are open follow it (`status_of_parts`)."""
     with_owner: bool = False
     """The owner of this part takes the same status."""
+
+    def whole(self, lease: Lease) -> UUID:
+        """What moves, with all its parts at any depth: an owner, or a part of it."""
+        return lease.owner if self.with_owner else lease.execution_id
 
     @property
     def only_ends(self) -> bool:

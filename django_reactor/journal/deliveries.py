@@ -16,8 +16,9 @@ from django_reactor.journal.claims import ROUTE_FIELDS, claiming_of
 from django_reactor.journal.due import due
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.marking import marked
-from django_reactor.journal.orm import alias, give_parts, locking, released
+from django_reactor.journal.orm import alias, locking, released
 from django_reactor.journal.transactions import on_a_sound_connection, retried
+from django_reactor.journal.trees import give_parts
 from django_reactor.journal.waking import wake
 from django_reactor.models import Execution, JournalEntry
 

@@ -22,16 +22,10 @@ from django_reactor.core.statuses import FORWARD, UNDOABLE, Action, Status, Stop
 from django_reactor.engine.records import Claim, ExecutionRecord, Lease, NewExecution
 from django_reactor.journal.claims import claiming_of
 from django_reactor.journal.fields import DbNow, storable
-from django_reactor.journal.orm import (
-    alias,
-    cancel_units,
-    close_waits,
-    entries_of,
-    locking,
-    statements_of,
-)
+from django_reactor.journal.orm import alias, entries_of, locking, statements_of
 from django_reactor.journal.rows import pending_row, row_of, started_row
 from django_reactor.journal.transactions import on_a_sound_connection, retried
+from django_reactor.journal.trees import cancel_units, close_waits
 from django_reactor.models import Execution, JournalEntry
 
 __all__ = ["OrmExecutions", "leased"]
@@ -130,7 +124,7 @@ class OrmExecutions:
                     return None
                 if action is Action.ROLLBACK:
                     cancel_units(connection, execution_id)
-                    close_waits(connection, owner=execution_id)
+                    close_waits(connection, execution_id)
                 if action is not Action.CANCEL:  # which the runner journals when it obeys
                     self._journal(execution_id, action, reason, now)
                 return self._lease(execution_id, token)

@@ -90,12 +90,13 @@ class MemoryJournal:
                 row.change(stop=Stop.NONE)
             if move.with_owner:
                 owner.change(status=move.to)
+            whole = move.whole(lease)
             if move.with_parts:
-                self._store.give_parts(lease.owner, move.to)
+                self._store.give_parts(whole, move.to)
             if move.cancels_units:
-                self._store.cancel_units(lease.execution_id)
+                self._store.cancel_units(whole)
             if move.closes_waits:
-                self._store.close_waits(lease.execution_id)
+                self._store.close_waits(whole)
             if move.to.is_end:
                 row.change(output=move.output, failure=move.failure, stop=Stop.NONE)
                 row.rollback_failures = move.rollback_failures

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django_reactor.core.entries import Entry
-from django_reactor.core.statuses import ENDS, HELD, UNITS, Action, Status, Stop, open_parts_of
+from django_reactor.core.statuses import ENDS, HELD, UNITS, Action, Status, Stop, open_parts_of, status_of_parts
 from django_reactor.core.waits import Wait, WaitState
 from django_reactor.engine.map_ports import MapRecord
 from django_reactor.engine.records import AND_MORE, ExecutionRecord, Lease, Message, NewExecution
@@ -103,16 +103,30 @@ class MemoryStore:
     def owner_of(self, row: MemoryRow) -> UUID:
         return row.owner_id or row.record.id
 
-    def give_parts(self, owner_id: UUID, status: Status) -> None:
-        """The open parts of an owner have its status, but for those whose turn has not come: while it may go on, those
-        wait for it."""
-        for row in self.rows.values():
-            if row.owner_id != owner_id or not row.started or row.record.status not in open_parts_of(status):
+    def give_parts(self, whole: UUID, status: Status) -> None:
+        """The open parts of an owner, or of a part of one, follow its change to this status; but for elements whose
+        turn has not come: while it may go on, those wait for it."""
+        given = status_of_parts(status)
+        for execution_id in self._parts_inside(whole):
+            row = self.rows[execution_id]
+            if not row.started or row.record.status not in open_parts_of(status):
                 continue
             if status.is_end and status is not Status.ABORTED:
-                row.change(status=status, stop=Stop.NONE)
+                row.change(status=given, stop=Stop.NONE)
             elif not row.record.stop:
-                row.change(status=status)
+                row.change(status=given)
+
+    def _parts_inside(self, whole: UUID) -> Collection[UUID]:
+        """At any depth."""
+        owner_id = self.owner_of(self.rows[whole])
+        inside = [whole]
+        for above in inside:
+            inside += [
+                execution_id
+                for execution_id, row in self.rows.items()
+                if row.record.parent_id == above and row.owner_id == owner_id
+            ]
+        return inside[1:]
 
     def is_due(self, row: MemoryRow) -> bool:
         if row.token is None:
@@ -191,10 +205,11 @@ class MemoryStore:
         signs = [sign for sign in (owner.created_at, owner.seen_at, owner.expires_at) if sign is not None]
         return self.now() if self.is_at_work(execution_id) else max(signs, default=self.now())
 
-    def close_waits(self, execution_id: UUID) -> None:
-        """Of an owner and its parts, or of a part."""
+    def close_waits(self, whole: UUID) -> None:
+        """Of an owner and its parts, or of a part and its own."""
+        inside = {whole, *self._parts_inside(whole)}
         for key, stored in self.waits.items():
-            if execution_id in (key.execution_id, stored.owner_id):
+            if key.execution_id in inside:
                 stored.change_from((WaitState.OPEN, WaitState.ACCEPTED), WaitState.CLOSED)
 
     def lease(self, row: MemoryRow, token: UUID) -> Lease:
@@ -204,11 +219,12 @@ class MemoryStore:
         row.change(epoch=row.record.epoch + 1)
         return Lease(row.record.id, token, row.record.epoch)
 
-    def cancel_units(self, parent_id: UUID) -> None:
-        parents = {parent_id} | {row.record.id for row in self.rows.values() if row.owner_id == parent_id}
+    def cancel_units(self, whole: UUID) -> None:
+        """Those that nobody has begun, of an owner and its parts, or of a part and its own."""
+        inside = {whole, *self._parts_inside(whole)}
         for row in self.rows.values():
             record = row.record
-            is_unit = record.relation in UNITS and record.parent_id in parents
+            is_unit = record.relation in UNITS and record.parent_id in inside
             if is_unit and record.status is Status.PENDING and record.epoch == 0:
                 row.wake_at = None
                 row.change(status=Status.CANCELLED, stop=Stop.NONE)

@@ -14,18 +14,19 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, IntegrityError, connections, router, transaction
+from django.db import IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from django_reactor.core.entries import Entry
-from django_reactor.core.statuses import HELD, PARTS, UNITS, Action, Status, Stop, open_parts_of
+from django_reactor.core.statuses import HELD, Action, Stop
 from django_reactor.core.waits import WaitState
 from django_reactor.engine.execution_ports import LeaseLost, Overtaken, Refused
 from django_reactor.engine.records import ExecutionRecord, Lease, Move, NewExecution, Recoveries, Release
 from django_reactor.exceptions import ExecutionNotFound
 from django_reactor.journal.fields import DbNow, InstantText, storable
+from django_reactor.journal.reads import alias, locking
 from django_reactor.journal.rows import (
     ENTRY_FIELDS,
     RECORD_FIELDS,
@@ -39,15 +40,13 @@ from django_reactor.journal.rows import (
 )
 from django_reactor.journal.statements import Pair, Statement, Table, compiled_for, now_sql, somebody_listens
 from django_reactor.journal.transactions import retried
+from django_reactor.journal.trees import cancel_units, close_waits, give_parts
 from django_reactor.models import Execution, JournalEntry, Wait
 
 __all__ = [
     "OrmJournal",
     "alias",
-    "cancel_units",
-    "close_waits",
     "entries_of",
-    "give_parts",
     "locking",
 ]
 
@@ -57,63 +56,12 @@ MOST_EXPECTED = 5
 """Places for expected statuses in the compiled statements that end an execution."""
 
 
-def alias() -> str:
-    """The database of executions, also for reads: a replica may lag behind what was just journaled."""
-    return router.db_for_write(Execution) if router.routers else DEFAULT_DB_ALIAS
-
-
-def locking(queryset: QuerySet[Any, Any], connection: BaseDatabaseWrapper, own_blocks: int = 0) -> QuerySet[Any, Any]:
-    """Inside a caller's transaction MySQL reads from its snapshot, which may be older than our write (PROTOCOL 2.3).
-    `own_blocks` is how many of the open transaction blocks are ours."""
-    if connection.vendor == "mysql" and len(connection.atomic_blocks) > own_blocks:
-        return queryset.select_for_update()
-    return queryset
-
-
-def give_parts(connection: BaseDatabaseWrapper, owner_id: UUID, status: Status) -> None:
-    """The open parts of an owner have its status, but for elements whose turn has not come: while it may go on, those
-    wait for it. Inside the transaction that changes it: first the owner's row, then these, by key (PROTOCOL 2.1)."""
-    parts = Execution.objects.using(connection.alias).filter(
-        owner=owner_id,
-        relation__in=PARTS,
-        status__in=open_parts_of(status),
-        lease_token__isnull=True,
-        started_at__isnull=False,
-    )
-    if not status.is_end or status is Status.ABORTED:
-        parts = parts.filter(stop=Stop.NONE)
-    pks = list(locking(parts.exclude(pk=owner_id), connection, 1).order_by("pk").values_list("pk", flat=True))
-    if pks:
-        finished = {"finished_at": DbNow(), "stop": Stop.NONE} if status.is_end else {}
-        parts.filter(pk__in=pks).update(updated_at=DbNow(), **finished, status=status)
-
-
 def entries_of(connection: BaseDatabaseWrapper, execution_id: UUID) -> Sequence[Entry]:
     """The journal of one execution, in order."""
     rows = JournalEntry.objects.using(connection.alias).filter(execution=execution_id).order_by("seq")
     names, times = ENTRY_FIELDS[1:-2], ENTRY_FIELDS[-2:]
     columns = [InstantText(name) for name in times] if InstantText.is_known_to(connection) else times
     return [entry_of(row) for row in locking(rows, connection).values_list(*names, *columns)]
-
-
-def close_waits(connection: BaseDatabaseWrapper, **whose: UUID) -> None:
-    """No answer is waited for any more; one that nobody has taken stays in its row."""
-    waits = Wait.objects.using(connection.alias).filter(**whose)
-    waits.filter(state__in=(WaitState.OPEN, WaitState.ACCEPTED)).update(state=WaitState.CLOSED, open_key=None)
-
-
-def cancel_units(connection: BaseDatabaseWrapper, execution_id: UUID) -> None:
-    """Those that nobody has begun, of the execution itself and of its parts. Inside the transaction that gives them
-    up."""
-    rows = Execution.objects.using(connection.alias)
-    waiting = rows.filter(
-        parent__owner=execution_id, relation__in=UNITS, status=Status.PENDING, started_at__isnull=True
-    )
-    pks = list(locking(waiting, connection, 1).order_by("pk").values_list("pk", flat=True))
-    if pks:
-        waiting.filter(pk__in=pks).update(
-            wake_at=None, stop=Stop.NONE, status=Status.CANCELLED, updated_at=DbNow(), finished_at=DbNow()
-        )
 
 
 class Statements:
@@ -237,15 +185,15 @@ class OrmJournal:
                 raise Refused
             if self._update(connection, lease, move) != 1:
                 raise Refused
+            whole = move.whole(lease)
             if move.with_parts:
-                give_parts(connection, lease.owner, move.to)
+                give_parts(connection, lease.owner, move.to, whole)
             if move.cancels_units:
-                cancel_units(connection, lease.execution_id)
+                cancel_units(connection, lease.owner, whole)
             if entry is not None:
                 self._insert(lease, entry, connection)
             if move.closes_waits:
-                whose = {"owner" if lease.owner_id is None else "execution": lease.execution_id}
-                close_waits(connection, **whose)
+                close_waits(connection, lease.owner, whole)
 
     def _touch_owner(self, lease: Lease, move: Move) -> int:
         """Before a part's row is changed: the fence is in the owner's."""

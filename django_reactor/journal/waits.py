@@ -33,8 +33,9 @@ from django_reactor.engine.waits import (
 from django_reactor.exceptions import CorrelationConflict
 from django_reactor.journal.executions import leased
 from django_reactor.journal.fields import DbNow
-from django_reactor.journal.orm import alias, give_parts, locking
+from django_reactor.journal.orm import alias, locking
 from django_reactor.journal.transactions import retried
+from django_reactor.journal.trees import give_parts
 from django_reactor.models import Execution
 from django_reactor.models import Wait as Row
 from django_reactor.models.executions import NO_ELEMENT

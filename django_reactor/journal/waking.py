@@ -11,8 +11,8 @@ from django.db.models import Case, F, Q, Value, When
 from django_reactor.core.statuses import Status
 from django_reactor.engine.records import AND_MORE, Message
 from django_reactor.journal.fields import DbNow
-from django_reactor.journal.orm import give_parts
 from django_reactor.journal.transactions import retried
+from django_reactor.journal.trees import give_parts
 from django_reactor.models import Execution
 
 __all__ = ["wake"]

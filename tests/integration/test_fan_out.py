@@ -450,6 +450,22 @@ def test_the_undo_of_a_map_is_carried_out_in_workers_and_lists_what_it_could_not
     assert [row.status for row in rows()] == ["undone", "failed", "undone", "failed", "undone"]
 
 
+def test_another_undo_waits_for_its_workers_as_the_first_did_and_lists_what_they_could_not_undo() -> None:
+    execution = execution_of(Doubled.run(numbers=[1, 66, 2, 66, 3]))
+    execution.undo()
+    CALLS.clear()
+    with nothing_delivered():
+        assert isinstance(execution.undo(), Dispatched)
+        execution.refresh_from_db()
+        assert (execution.status, CALLS) == ("rolling_back", [])
+        for index in (3, 1):
+            deliver(index, step="doubled")
+        worker.deliver(execution.pk)
+    assert CALLS == ["undo 66", "undo 66"]
+    execution.refresh_from_db()
+    assert (execution.status, execution.rollback_failures) == ("failed", 2)
+
+
 def test_a_failed_map_that_is_retried_has_new_elements() -> None:
     class Second(Doubled):
         @map_step(Double, fan_out=2)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -500,6 +501,40 @@ def test_units_of_a_child_that_have_not_begun_are_cancelled_when_its_root_rolls_
     fleet = Fleet(Outer)
     assert fleet.start().is_failure
     assert fleet.unit("mail").status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("in_worker", [True, False])
+def test_a_child_that_waits_for_its_unit_is_undone_at_once_when_its_sibling_fails(in_worker: bool) -> None:
+    class Waits(Mailing):
+        @step
+        def before(self) -> None: ...
+
+        @before.undo
+        def undo_before(self) -> None:
+            do("undo before")
+
+    class Fails(Reactor[Any]):
+        @step
+        def first(self) -> None: ...
+
+        @first.undo
+        def undo_first(self) -> None:
+            do("undo first")
+
+        @step
+        def breaks(self, first: None) -> None:
+            assert fleet.services.executions.claim(fleet.unit("mail").id, uuid4()) is not None
+            raise RuntimeError("no")
+
+    class Outer(Reactor[Any]):
+        waits = compose(Waits)
+        fails = compose(Fails)
+
+    fleet = Fleet(Outer)
+    result = (fleet.enqueue(), fleet.deliver())[-1] if in_worker else fleet.start()
+    assert isinstance(result, Failure)
+    assert done == ["undo first", "undo before"]
+    assert (fleet.unit("mail").status, fleet.clock.slept) == (Status.RUNNING, [])
 
 
 # -- a crash after every write -----------------------------------------------------------------------------------------

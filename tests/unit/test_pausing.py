@@ -447,6 +447,16 @@ def test_a_timeout_may_have_an_answer() -> None:
     assert bench.work() == Success(Decision(approved=False), execution_id=bench.execution_id)
 
 
+def test_an_answer_of_a_timeout_that_cannot_be_stored_fails_the_interrupt() -> None:
+    bench = Bench(with_function(lambda run: None, timeout=60, on_timeout=object()))
+    bench.start()
+    bench.clock.advance(60)
+    bench.sweep()
+    failure = bench.work()
+    assert isinstance(failure, Failure)
+    assert (failure.step, failure.exception_class) == ("ask", "django_reactor.exceptions.SerializationError")
+
+
 def test_a_timeout_that_comes_while_the_execution_is_busy_is_applied_when_it_gets_there() -> None:
     def body(run: Any) -> None:
         bench.clock.advance(61)
