@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.db import connection
+from django.test import override_settings
 from hypothesis import settings as hypothesis_settings
 
 from django_reactor import runtime
 from django_reactor.core import registry
+from django_reactor.queues import immediate
 from tests.contract.committed import environment_of_processes
 from tests.services import in_ci, require_database
 
@@ -47,3 +51,16 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, datab
 def environment_of_a_process(transactional_db: None) -> dict[str, str]:
     """Environment variables that make another process of the test project work on the tests' database."""
     return environment_of_processes()
+
+
+@pytest.fixture(autouse=True)
+def _no_message_is_left_to_the_next_test() -> Iterator[None]:
+    yield
+    immediate.discard()
+
+
+@pytest.fixture
+def delivered_at_once() -> Iterator[None]:
+    """What is handed off in a test is delivered in its own thread."""
+    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
+        yield

@@ -86,7 +86,6 @@ def _two_orders_stand_and_one_was_rolled_back() -> Iterator[None]:
             assert isinstance(placed(customer, FIRST, "14.96"), Failure)
         settle_the_day()
         yield
-        immediate.discard()
 
 
 def placed(customer: Customer, sku: str, amount: str) -> Result[Order]:

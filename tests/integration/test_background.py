@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -40,14 +40,7 @@ from django_reactor.queues import immediate
 from tests.contract.committed import another_session
 from tests.stored import execution_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _immediate() -> Iterator[None]:
-    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
-        yield
-        immediate.discard()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("delivered_at_once")]
 
 
 class Handed(Reactor[Any]):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
-from django.test import override_settings
 
 from django_reactor import Background, Dispatched, Failure, Reactor, Success, async_step, compose, fail, step
 from django_reactor.models import Execution, JournalEntry
-from django_reactor.queues import immediate
 from tests.stored import execution_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -137,14 +134,7 @@ class Desk(Reactor[Any]):
         return str(posting["file"])
 
 
-@pytest.fixture
-def _immediate() -> Iterator[None]:
-    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
-        yield
-        immediate.discard()
-
-
-@pytest.mark.usefixtures("_immediate")
+@pytest.mark.usefixtures("delivered_at_once")
 def test_a_childs_hand_off_and_the_wake_up_by_its_unit_carry_the_whole_on() -> None:
     handed_off = Desk.run()
     assert isinstance(handed_off, Dispatched)

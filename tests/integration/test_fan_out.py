@@ -61,7 +61,6 @@ def _immediate(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     CALLS.clear()
     with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
         yield
-        immediate.discard()
 
 
 class Double(Step[int]):

@@ -40,7 +40,6 @@ from django_reactor.exceptions import (
 )
 from django_reactor.journal.fields import DbNow
 from django_reactor.models import Execution, Wait
-from django_reactor.queues import immediate
 from django_reactor.signals import execution_paused
 from tests.contract.committed import together
 from tests.integration.test_async import in_a_loop
@@ -58,7 +57,6 @@ def _immediate() -> Iterator[None]:
     with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
         _effects.clear()
         yield
-        immediate.discard()
 
 
 class Decision(BaseModel):

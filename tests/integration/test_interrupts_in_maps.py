@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,18 +11,10 @@ from django.test import override_settings
 from django_reactor import Dispatched, Failure, Reactor, interrupt, map_step, step, sweeper
 from django_reactor.core.statuses import Status
 from django_reactor.models import Execution, Wait
-from django_reactor.queues import immediate
 from django_reactor.results import Result
 from tests.stored import execution_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _immediate() -> Iterator[None]:
-    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
-        yield
-        immediate.discard()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("delivered_at_once")]
 
 
 class Asking(Reactor[str]):

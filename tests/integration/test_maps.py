@@ -30,7 +30,6 @@ from django_reactor import (
 )
 from django_reactor.engine import map_loading
 from django_reactor.models import Execution, MapRun
-from django_reactor.queues import immediate
 from django_reactor.results import MapResults
 from tests.contract.committed import PATIENCE, another_session
 from tests.stored import execution_of
@@ -45,7 +44,6 @@ def _quiet() -> Iterator[None]:
     CALLS.clear()
     with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
         yield
-        immediate.discard()
 
 
 class Double(Step[int]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,14 +15,7 @@ from django_reactor.models import Execution, Wait
 from django_reactor.queues import immediate
 from tests.stored import execution_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _immediate() -> Iterator[None]:
-    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
-        yield
-        immediate.discard()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("delivered_at_once")]
 
 
 class Row(Reactor[int]):

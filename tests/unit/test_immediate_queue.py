@@ -20,7 +20,6 @@ def _only_these_deliveries() -> Iterator[None]:
     before = entry._deliver
     yield
     entry._deliver = before
-    immediate.discard()
 
 
 def deliver_by(function: Callable[[str], None]) -> None:
