@@ -27,7 +27,6 @@ from django_reactor.engine import acting
 from django_reactor.exceptions import InvalidTransition
 from django_reactor.journal.orm import OrmJournal
 from django_reactor.models import Execution
-from django_reactor.queues import immediate
 from tests.contract.committed import PATIENCE, another_session
 from tests.contract.locks import session_id, until_blocked
 
@@ -44,7 +43,6 @@ def _immediate() -> Iterator[None]:
     PLAYS.clear()
     with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
         yield
-        immediate.discard()
 
 
 def do(what: str) -> str:

@@ -28,7 +28,6 @@ from django_reactor import (
     snooze,
     step,
 )
-from django_reactor.queues import immediate
 from tests.stored import execution_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -211,7 +210,6 @@ def test_what_goes_on_in_a_worker_is_told(told: Told) -> None:
 @override_settings(DJANGO_REACTOR={"BACKEND": "immediate"})
 def test_a_snooze_is_told_with_its_reason(told: Told) -> None:
     Errand.run(how="snoozes")
-    immediate.discard()
     snoozed = dict(told)["execution_snoozed"]
     assert (snoozed["delay"], snoozed["reason"]) == (60, "the shop is closed")
 

@@ -31,16 +31,9 @@ from django_reactor.models import Execution
 from django_reactor.queues import immediate
 from tests.stored import execution_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("delivered_at_once")]
 
 Told = list[tuple[str, UUID, dict[str, Any]]]
-
-
-@pytest.fixture(autouse=True)
-def _immediate() -> Iterator[None]:
-    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate"}):
-        yield
-        immediate.discard()
 
 
 @pytest.fixture
