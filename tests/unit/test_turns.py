@@ -416,6 +416,7 @@ def test_a_retry_of_what_never_began_is_not_asked_about_the_chain_that_it_has_br
     first, second = fleet.queue("a", "b")
     fleet.deliver_to(first)
     assert fleet.status_of(first) is Status.FAILED
+    assert held is not None
     fleet.stores.holds.release([held])
     fleet.retry()
     fleet.work()
