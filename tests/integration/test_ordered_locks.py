@@ -332,6 +332,20 @@ def test_whoever_waits_is_woken_after_the_callers_commit() -> None:
     assert isinstance(deliver(second), Success)
 
 
+def test_who_parks_behind_a_callers_open_transaction_is_woken_by_its_commit(database: str) -> None:
+    if database == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    first, second = queued("a", "b")
+    with another_session() as other, transaction.atomic():
+        Execution.objects.get(pk=first).cancel()
+        other(lambda: deliver(second)).result(PATIENCE)
+        assert other(lambda: waits(second)).result(PATIENCE)
+        Outbox.sent.clear()
+    assert Outbox.sent == [str(second)]
+    work()
+    assert log == ["b"]
+
+
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_who_starts_with_a_key_that_a_callers_transaction_has_drawn_waits_for_its_end(
     database: str, rolled_back: bool

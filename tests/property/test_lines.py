@@ -244,7 +244,7 @@ class World:
                 self.fleet.clock.advance(LEASE_TTL / 2 + 1)
             case Do(what="lose") if self.fleet.messenger.sent:
                 self.fleet.messenger.sent.pop(event.which % len(self.fleet.messenger.sent))
-            case Do() if rows:
+            case Do(what="cancel" | "retry") if rows:
                 roots = [pk for pk in rows if self.fleet.store.rows[pk].owner_id is None]
                 self._act_on(event.what, roots[event.which % len(roots)])
             case _:

@@ -9,6 +9,7 @@ import pytest
 from django_reactor import (
     Failure,
     Lock,
+    OrderedLock,
     Reactor,
     Semaphore,
     Step,
@@ -185,6 +186,59 @@ def test_a_unit_that_dispatches_is_looked_at_with_what_its_parent_holds() -> Non
     failure = values_of(fleet.start())["look"]
     assert failure["exception_class"] == "django_reactor.exceptions.WouldDeadlock"
     assert "Parent" in failure["message"]
+
+
+def test_a_unit_that_dispatches_is_looked_at_with_the_lines_that_its_parent_stands_in() -> None:
+    class Posted(Reactor[Any]):
+        class Meta:
+            ordered_lock = OrderedLock("order:1")
+
+        @step
+        def work(self) -> None: ...
+
+    class Middle(Reactor[Any]):
+        @async_reactor(Posted)
+        def part(self) -> Any:
+            return {}
+
+    class Parent(Reactor[Any]):
+        class Meta:
+            ordered_lock = OrderedLock("order:1")
+
+        @async_reactor(Middle)
+        def middle(self) -> Any:
+            return {}
+
+        @step
+        def look(self) -> Any:
+            fleet.deliver_to(fleet.unit("middle").id)
+            return fleet.unit("middle").failure
+
+    fleet = Rivals(Parent)
+    fleet.others = (Middle, Posted)
+    failure = values_of(fleet.start())["look"]
+    assert failure["exception_class"] == "django_reactor.exceptions.WouldDeadlock"
+    assert "Parent" in failure["message"]
+
+
+def test_what_a_stranger_holds_refuses_no_dispatch_of_a_unit() -> None:
+    class Middle(Reactor[Any]):
+        @async_reactor(Ship)
+        def part(self) -> Any:
+            return {"order": "1"}
+
+    class Parent(Reactor[Any]):
+        @async_reactor(Middle)
+        def middle(self) -> Any:
+            return {}
+
+    fleet = Rivals(Parent)
+    fleet.others = (Middle, Ship)
+    fleet.lock("order:1")
+    fleet.start()
+    fleet.deliver_to(fleet.unit("middle").id)
+    assert fleet.unit("middle").status is Status.COMPLETED
+    assert fleet.unit("part").status is Status.PENDING
 
 
 @pytest.mark.parametrize("target", [Ship, Slot, Wide])

@@ -39,7 +39,7 @@ from django_reactor.engine.demands import orders_of
 from django_reactor.engine.direct import call_step
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import OutOfTurn
-from tests.engine_support import Fleet
+from tests.engine_support import Fleet, Recorder
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -408,6 +408,57 @@ def test_a_retry_of_what_failed_draws_a_new_number_and_may_mend_its_chain() -> N
     assert fleet.states() == [TicketState.FAILED, TicketState.DONE, TicketState.DONE]
 
 
+def test_a_retry_of_what_never_began_is_not_asked_about_the_chain_that_it_has_broken() -> None:
+    log: list[str] = []
+    fleet = Line(booking(log, lock=Lock("other")))
+    fleet.limits = Limits(snooze_jitter=0, max_snoozes=0)
+    held = fleet.stores.holds.take(UUID(int=7), 1, Wanted(kind=HoldKind.LOCK, key="other", ttl=100_000))
+    first, second = fleet.queue("a", "b")
+    fleet.deliver_to(first)
+    assert fleet.status_of(first) is Status.FAILED
+    assert held is not None
+    fleet.stores.holds.release([held])
+    fleet.retry()
+    fleet.work()
+    assert (fleet.status_of(first), fleet.status_of(second)) == (Status.COMPLETED, Status.HALTED)
+    assert fleet.tidy()
+
+
+def test_a_retry_of_what_was_interrupted_before_it_began_is_not_asked_about_the_chain_either() -> None:
+    log: list[str] = []
+    queued: list[UUID] = []
+
+    class Interrupting(Recorder):
+        def notice(self, event: str, reactor: type, execution_id: UUID, **details: Any) -> None:
+            if event == "step_started" and not queued:
+                queued.extend(fleet.queue("b"))
+                raise KeyboardInterrupt
+
+    fleet = Line(booking(log), observer=Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        fleet.start(name="a")
+    assert fleet.status is Status.ABORTED
+    assert isinstance(fleet.retry(), Dispatched)
+    fleet.work()
+    assert (fleet.status, fleet.status_of(queued[0])) == (Status.COMPLETED, Status.HALTED)
+    assert fleet.tidy()
+
+
+def test_who_has_begun_is_not_halted_by_a_chain_that_its_reactor_has_joined_since() -> None:
+    log: list[str] = []
+    fleet = Line(booking(log, ordered_lock=(), background=Background(after="post")))
+    assert isinstance(fleet.start(name="a"), Dispatched)
+    messages, fleet.messenger.sent = fleet.messenger.sent, []
+    fleet.reactor.__reactor__ = booking(log, lambda run: fail("no") if run.name == "b" else None).__reactor__
+    _, third = fleet.queue("b", "c")
+    fleet.messenger.sent.pop()
+    fleet.work()  # the second fails, and the third is in the line
+    fleet.messenger.sent += messages
+    fleet.work()
+    assert fleet.status_of(third) is Status.HALTED
+    assert fleet.status is Status.COMPLETED
+
+
 def test_an_undo_needs_no_turn() -> None:
     log: list[str] = []
     fleet = Line(booking(log, lambda run: snooze(600) if run.name == "b" else None))
@@ -456,6 +507,21 @@ def test_a_caller_passes_a_dead_head_over() -> None:
     assert fleet.start(name="b").is_success
 
 
+def test_a_caller_that_passes_a_dead_head_over_and_is_out_of_turn_still_wakes_who_waits() -> None:
+    log: list[str] = []
+    fleet = Line(booking(log))
+    first, second = fleet.queue("a", "b")
+    fleet.store.rows[first].wake_at = fleet.clock.now() + timedelta(days=1)
+    fleet.deliver_to(second)
+    assert fleet.waits(second)
+    fleet.messenger.sent.clear()
+    del fleet.store.rows[first]
+    with pytest.raises(OutOfTurn, match="number 2 comes first"):
+        fleet.start(name="c")
+    fleet.work()
+    assert log == ["b"]
+
+
 def test_a_lost_wake_is_made_up_for_by_a_sweep() -> None:
     log: list[str] = []
     fleet = Line(booking(log))
@@ -491,6 +557,42 @@ def test_however_many_dead_ones_stand_before_it_a_sweep_wakes_who_waits() -> Non
     assert log == ["c"]
 
 
+def test_who_was_passed_over_and_still_runs_enters_again_in_its_tree() -> None:
+    log: list[str] = []
+    child = booking(log)
+
+    class Parent(Reactor[Any]):
+        class Meta:
+            ordered_lock = OrderedLock(KEY)
+
+        @step
+        def slow(self) -> None:
+            other = starting.enqueue(
+                fleet.services,
+                child.__reactor__,
+                child.__reactor__.contract.validate({"name": "next"}),
+                starting.Call(),
+            )
+            assert isinstance(other, Dispatched)
+            assert fleet.turns.skip(KEY, 1)
+
+        @compose(child, after=["slow"])
+        def booked(self) -> Any:
+            return {"name": "child"}
+
+        @step(after=["booked"], ordered_lock=OrderedLock(KEY))
+        def also(self) -> None:
+            log.append("also")
+
+    fleet = Line(Parent)
+    fleet.others = (child,)
+    assert fleet.start().is_success
+    assert log == ["child", "also"]
+    assert fleet.turns.line(KEY).last == 2
+    fleet.work()
+    assert fleet.tidy()
+
+
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
@@ -521,6 +623,7 @@ def stepwise(log: list[str], body: Body = lambda run: None, **options: Any) -> A
         @step(after=["post"])
         def after(self) -> None:
             log.append(f"after {self.name}")
+            options.get("then", lambda run: None)(self)
 
     return Stepwise
 
@@ -607,6 +710,30 @@ def test_a_step_that_runs_again_after_a_retry_draws_again() -> None:
     fails.clear()
     assert fleet.retry().is_success
     assert fleet.states() == [TicketState.FAILED, TicketState.DONE]
+
+
+def test_a_step_that_was_done_and_undone_draws_again_too() -> None:
+    log: list[str] = []
+    fails = ["a"]
+    fleet = Line(stepwise(log, then=lambda run: fail("no") if run.name in fails else None))
+    assert fleet.start(name="a").is_failure
+    fails.clear()
+    assert fleet.retry().is_success
+    assert log.count("post a") == 2
+    assert fleet.states() == [TicketState.DONE, TicketState.DONE]
+
+
+def test_a_place_in_which_a_step_still_waits_is_no_turn_of_another() -> None:
+    """It has another name now."""
+    log: list[str] = []
+    fleet = Line(stepwise(log))
+    first, second = fleet.queue("a", "b")
+    fleet.turns.draw(KEY, first, "post")
+    fleet.turns.draw(KEY, second, "as it was called")
+    fleet.store.rows[first].wake_at = fleet.clock.now() + timedelta(days=1)
+    fleet.deliver_to(second)
+    assert fleet.waits(second)
+    assert log == ["before b"]
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------
@@ -871,6 +998,27 @@ def test_a_turn_that_comes_between_the_look_of_a_park_and_its_commit_is_seen_by_
     delivering.deliver(services, fleet.find, second)
     fleet.work()
     assert log == ["b"]
+
+
+def test_a_start_in_a_caller_is_halted_by_one_that_came_before_it_and_failed_meanwhile() -> None:
+    """Between its look at the line, in which nobody stood, and its own place there."""
+    log: list[str] = []
+    fleet = Line(booking(log))
+    real, before = fleet.turns, UUID(int=7)
+
+    def draw(key: str, execution_id: UUID, step: str = "") -> Any:
+        real.draw(key, before)
+        drawn = real.draw(key, execution_id, step)
+        real.finish(before, failed=True)
+        return drawn
+
+    stores = replace(fleet.services.coordination, turns=cast(Any, Port(real, draw=draw)))
+    fleet.services = replace(fleet.services, coordination=stores)
+    halted = fleet.start(name="a")
+    assert isinstance(halted, Halt)
+    assert "number 1 failed" in halted.reason
+    assert log == []
+    assert fleet.tidy()
 
 
 def test_a_step_in_a_caller_that_is_overtaken_on_its_way_into_the_line_hands_its_place_back_too() -> None:
