@@ -66,10 +66,8 @@ class Call(Generic[T]):
             return self._started(begin_with, definition, inputs)
         except InputError as invalid:
             return _refusal(definition, invalid, invalid.field_errors)
-        except SerializationError as error:
-            place, problem = _scrubbed(definition, inputs, error)
-        refused = SerializationError(place, problem)  # made here: no context leads back to an unredacted path
-        return _refusal(definition, refused, {place.partition(".")[2] or "__all__": [problem]})
+        except SerializationError as refused:
+            return _refusal(definition, refused, _field_errors(refused))
 
     async def arun(self, /, **inputs: Any) -> Result[T]:
         return await in_thread(self.run, **inputs)
@@ -78,9 +76,8 @@ class Call(Generic[T]):
         definition = self._definition()
         try:
             return self._started(starting.enqueue, definition, inputs)
-        except SerializationError as error:
-            place, problem = _scrubbed(definition, inputs, error)
-        raise InputError(definition.label, {place.partition(".")[2] or "__all__": [problem]})
+        except SerializationError as refused:
+            raise InputError(definition.label, _field_errors(refused)) from None
 
     async def aenqueue(self, /, **inputs: Any) -> Result[T]:
         return await in_thread(self.enqueue, **inputs)
@@ -99,7 +96,12 @@ class Call(Generic[T]):
             priority=self.priority if self.priority is not None else definition.priority,
             wake_in=_seconds_until(self.run_after),
         )
-        return begin_with(services(), definition, values, call)
+        try:
+            return begin_with(services(), definition, values, call)
+        except SerializationError as error:
+            scrub = _redactor_of(definition, inputs, values).scrub
+            path, problem = scrub(error.path), scrub(error.problem)
+        raise SerializationError(path, problem)  # made here: no context leads back to an unredacted path
 
     def _key(self, definition: Definition, values: Mapping[str, Any]) -> str | None:
         if self.idempotency_key is not None or definition.idempotency_key is None:
@@ -145,9 +147,13 @@ def _refusal(
     )
 
 
-def _scrubbed(definition: Definition, inputs: Mapping[str, Any], error: SerializationError) -> tuple[str, str]:
-    redactor = Redactor.of(inputs[name] for name in definition.contract.redacted if name in inputs)
-    return redactor.scrub(error.path), redactor.scrub(error.problem)
+def _field_errors(refused: SerializationError) -> Mapping[str, Sequence[str]]:
+    return {refused.path.partition(".")[2] or "__all__": [refused.problem]}
+
+
+def _redactor_of(definition: Definition, *given: Mapping[str, Any]) -> Redactor:
+    names = definition.contract.redacted
+    return Redactor.of(inputs[name] for inputs in given for name in names if name in inputs)
 
 
 def _seconds_until(run_after: Duration | datetime | None) -> float:

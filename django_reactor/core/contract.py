@@ -24,13 +24,14 @@ class Contract:
     `required` are the names without a default, `redacted` those whose values must never be shown.
     """
 
-    __slots__ = ("_holders", "_model", "fields", "names", "redacted", "required", "subject")
+    __slots__ = ("_holders", "_internal", "_model", "fields", "names", "redacted", "required", "subject")
 
     def __init__(self, subject: str, fields: Iterable[InputField]) -> None:
         self.subject = subject
         self.fields: Mapping[str, InputField] = MappingProxyType({field.name: field for field in fields})
         self.names: tuple[str, ...] = tuple(self.fields)
         self.redacted = frozenset(name for name, field in self.fields.items() if field.redacted)
+        self._internal: Mapping[str, str] = dict(zip(self.names, _internal(self.names), strict=True))
         self._model = _model(subject, list(self.fields.values()))
         self.required = frozenset(
             name for name, info in zip(self.names, self._model.model_fields.values(), strict=True) if info.is_required()
@@ -47,13 +48,11 @@ class Contract:
         known = {name: value for name, value in values.items() if name in self.fields}
         validated: dict[str, Any] = {}
         try:
-            instance = self._model.model_validate(known)
+            instance = self._model.model_validate({self._internal[name]: value for name, value in known.items()})
         except ValidationError as error:
-            errors = field_errors_of(error, known)
+            errors = self._errors_of(error, known)
         else:
-            validated = dict(
-                zip(self.names, (instance.__dict__[field] for field in _internal(self.names)), strict=True)
-            )
+            validated = {name: instance.__dict__[internal] for name, internal in self._internal.items()}
             errors = {path: [text] for name in self._holders for path, text in _unsaved(name, validated[name])}
         for name in values:
             if name not in self.fields:
@@ -64,10 +63,17 @@ class Contract:
 
     def default(self, name: str) -> Any:
         """The default of an input; AttributeError if it has none."""
-        info = self._model.model_fields[f"f{self.names.index(name)}"]
+        info = self._model.model_fields[self._internal[name]]
         if info.is_required():
             raise AttributeError(f"{self.subject}: the input {name!r} has neither a value nor a default")
         return info.get_default(call_default_factory=True, validated_data={})
+
+    def _errors_of(self, error: ValidationError, known: Mapping[str, Any]) -> dict[str, list[str]]:
+        """By the inputs' own names: a path begins with the model's."""
+        own = {internal: name for name, internal in self._internal.items()}
+        found = field_errors_of(error, {self._internal[name]: value for name, value in known.items()})
+        parts = ((*path.partition("."), texts) for path, texts in found.items())
+        return {f"{own.get(first, first)}{dot}{rest}": texts for first, dot, rest, texts in parts}
 
     def _without_secrets(self, errors: Mapping[str, list[str]], values: Mapping[str, Any]) -> dict[str, list[str]]:
         redactor = Redactor.of(values[name] for name in self.redacted if name in values)
@@ -81,28 +87,27 @@ class Contract:
 
 
 def _internal(names: Iterable[str]) -> Iterator[str]:
-    """Names of the model's fields. Inputs may be called `schema` or `copy`, which a Pydantic model reserves: there they
-    are aliases."""
+    """Names of the model's fields, since inputs may be called `schema` or `copy`, which a Pydantic model reserves. The
+    inputs' names are no aliases of them: an alias generator would rename the fields of dataclasses, named tuples and
+    typed dicts inside, too."""
     return (f"f{position}" for position, _ in enumerate(names))
 
 
 def _model(subject: str, fields: list[InputField]) -> type[BaseModel]:
-    names = [field.name for field in fields]
-    config = ConfigDict(arbitrary_types_allowed=True, alias_generator=lambda field: names[int(field[1:])])
     try:
         with only_types(subject, "its inputs"):
-            return _create(subject, config, fields)
+            return _create(subject, fields)
     except Exception as error:
         _blame(subject, fields)
         raise DefinitionError(f"{subject}: Pydantic refuses its inputs together ({_first_line(error)})") from error
 
 
-def _create(subject: str, config: ConfigDict, fields: list[InputField]) -> type[BaseModel]:
+def _create(subject: str, fields: list[InputField]) -> type[BaseModel]:
     definitions: dict[str, Any] = {
         internal: (field.annotation, ... if field.default is MISSING else field.default)
         for internal, field in zip(_internal(field.name for field in fields), fields, strict=True)
     }
-    model: type[BaseModel] = create_model(subject, __config__=config, **definitions)
+    model: type[BaseModel] = create_model(subject, __config__=ConfigDict(arbitrary_types_allowed=True), **definitions)
     # A class that is not complete would fail when it is first used, far from the declaration.
     model.model_rebuild(raise_errors=True)
     return model
@@ -114,7 +119,7 @@ def _blame(subject: str, fields: list[InputField]) -> None:
         where = f"{subject}.{field.name}"
         try:
             with only_types(where, field.annotation):
-                _create(subject, ConfigDict(arbitrary_types_allowed=True), [field])
+                _create(subject, [field])
         except DefinitionError:
             raise
         except Exception as error:

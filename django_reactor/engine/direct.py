@@ -38,6 +38,7 @@ def call_step(services: Services, definition: StepDefinition, inputs: Mapping[st
     except InputError as error:
         wrong = ArgumentError(str(error), error.field_errors)
         return _failure(definition, Failed(wrong, began=False, vetoed=True), wrong, redactor)
+    redactor.add(values[name] for name in definition.contract.redacted)
     gate = _gate(services, definition)
     this: Any = begin(definition.cls, values, _context(definition, gate))
 
@@ -119,9 +120,9 @@ def _result(
         case Succeeded(value=value):
             return Success(value)
         case SkippedOver(value=value, reason=reason):
-            return Skipped(value, reason)
+            return Skipped(value, redactor.scrub(reason))
         case Halted(reason=reason):
-            return Halt(reason)
+            return Halt(redactor.scrub(reason))
         case Snoozed(delay=delay, reason=reason):
             asked = StepFailed(f"it asked to be run again in {delay:g} seconds" + (f": {reason}" if reason else ""))
             return _failure(definition, Failed(asked), raised, redactor)
@@ -131,5 +132,6 @@ def _result(
 
 def _failure(definition: StepDefinition, failed: Failed, raised: BaseException | None, redactor: Redactor) -> Failure:
     retryable = not failed.vetoed and allows_retry(failed.error)
-    described = describe(failed.error, redactor, raised, getattr(definition.cls, "run", None))
+    function = getattr(definition.cls, "run", None) if failed.began else None
+    described = describe(failed.error, redactor, raised, function)
     return Failure(**described, step=definition.label, retryable=retryable, attempts=1, cause=failed.error)

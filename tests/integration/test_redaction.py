@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import override_settings
 from django.urls import reverse
-from pydantic import BaseModel, SecretStr
+from pydantic import AfterValidator, BaseModel, SecretStr
 
 from django_reactor import (
     Failure,
@@ -204,6 +204,59 @@ def test_a_value_that_is_redacted_remains_usable() -> None:
     assert seen == [SECRET, SECRET]
 
 
+Lowered = Redacted[Annotated[str, AfterValidator(str.lower)]]
+
+
+class Sealing(Step[Any]):
+    """Its secrets are a default, and what its contract makes of what it is given."""
+
+    how: str
+    given: Lowered
+    default: Redacted[str] = "tok_default_4711"
+
+    def run(self) -> None:
+        text = f"{self.given} {self.default}"
+        match self.how:
+            case "raise":
+                raise ValueError(text)
+            case "fail":
+                fail(text)
+            case "halt":
+                halt(text)
+            case "skip":
+                skip(text)
+            case "snooze":
+                snooze(1, text)
+
+
+class Sealed(Reactor[Any]):
+    how: str
+    given: Lowered
+    default: Redacted[str] = "tok_default_4711"
+
+    seal = step(Sealing)
+
+    @step(after=["seal"])
+    def again(self, how: str) -> None:
+        Sealing.run(self)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["raise", "fail", "halt", "skip", "snooze"])
+def test_a_default_and_what_a_contract_makes_of_a_secret_are_shown_nowhere(how: str) -> None:
+    given = "TOK_GIVEN_4711"
+    called = Sealing.call(how=how, given=given)
+    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.integration.test_delivery_costs.Outbox"}):
+        ran: Any = Sealed.run(how=how, given=given)
+    refused = [Sealing.call(how=how, given=given, default=5), Sealed.run(how=how, given=given, default=5)]
+    execution = execution_of(ran)
+    shown = [repr(each) + str(each) for each in (called, ran, *refused)]
+    shown += [repr(each.as_dict()) for each in (called, ran, *refused) if isinstance(each, Failure)]
+    shown += [execution.snooze_reason, repr(execution.failure)]
+    shown += [f"{entry.reason} {entry.error}" for entry in execution.trace()]
+    assert [text for text in shown if "4711" in text] == []
+    assert "[REDACTED] [REDACTED]" in shown[0]
+
+
 def test_messages_about_invalid_inputs_do_not_show_them() -> None:
     class Strict(Reactor):
         token: Redacted[int]
@@ -229,16 +282,22 @@ def test_messages_about_invalid_inputs_do_not_show_them() -> None:
 
 def test_a_path_to_what_cannot_be_stored_does_not_show_a_secret() -> None:
     class Nested(Reactor):
-        token: Redacted[Any]
+        token: Redacted[dict[Annotated[str, AfterValidator(lambda key: key[::-1])], Any]]
 
         @step
         def one(self) -> None: ...
 
-    result = Nested.run(token={"tok_4711": object()})
+    given = {"tok_4711": object()}
+    result = Nested.run(token=given)
     assert isinstance(result, Failure)
     assert isinstance(result.cause, SerializationError)
-    shown = repr(result) + repr(result.as_dict()) + repr(result.cause) + repr(result.cause.__context__)
+    with pytest.raises(InputError) as enqueued:
+        Nested.enqueue(token=given)
+    shown = repr(result) + repr(result.as_dict()) + repr(enqueued.value.field_errors)
+    for error in (result.cause, enqueued.value):
+        shown += repr(error) + repr(error.__context__) + repr(getattr(error.__context__, "__context__", None))
     assert "4711" not in shown
+    assert "1174" not in shown
     assert "object" in result.message
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import GenericAlias
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 import pytest
 from django.contrib.auth.models import Group, User
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from django_reactor import Redacted
 from django_reactor.core.contract import Contract, field_errors_of
@@ -87,6 +89,48 @@ def test_nested_errors_have_dotted_paths() -> None:
     order = contract(address=Address, lines=list[Address], prices=dict[str, int])
     found = errors(order, address={"zip": "x"}, lines=[{"zip": 1}, {}], prices={"A-1": "many"})
     assert sorted(found) == ["address.zip", "lines.1.zip", "prices.A-1"]
+
+
+@dataclass
+class Line:
+    sku: str
+    f0: int = 0
+
+
+class Point(NamedTuple):
+    sku: str
+    f0: int = 0
+
+
+class Typed(TypedDict):
+    sku: str
+    f0: NotRequired[int]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        (Line, {"sku": "A-1", "f0": "3"}, Line("A-1", 3)),
+        (Line, Line("A-1"), Line("A-1")),
+        (Point, ["A-1", "3"], Point("A-1", 3)),
+        (Point, Point("A-1"), Point("A-1")),
+        (Typed, {"sku": "A-1", "f0": "3"}, {"sku": "A-1", "f0": 3}),
+    ],
+    ids=["dataclass", "its instance", "named tuple", "its instance too", "typed dict"],
+)
+def test_classes_of_python_are_types_of_inputs_with_the_names_that_they_have(kind: Any, given: Any, value: Any) -> None:
+    order = contract(before=str, one=kind, many=list[kind] | None)
+    assert order.validate({"before": "", "one": given, "many": [given]}) == {
+        "before": "",
+        "one": value,
+        "many": [value],
+    }
+
+
+@pytest.mark.parametrize("kind", [Line, Typed])
+def test_a_path_into_a_class_of_python_has_the_names_that_it_has(kind: Any) -> None:
+    found = errors(contract(before=str, one=kind), before="", one={"f0": "x"})
+    assert sorted(found) == ["one.f0", "one.sku"]
 
 
 def test_the_branches_of_a_union_are_no_part_of_a_path() -> None:

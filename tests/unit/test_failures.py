@@ -7,6 +7,7 @@ import linecache
 import threading
 from collections.abc import Callable
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -273,6 +274,15 @@ def test_what_was_suppressed_is_not_named_and_a_circle_ends() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert describe(first, NOTHING)["backtrace"] == ["caused by ValueError: second"]
+
+
+def test_of_what_stands_behind_an_exception_ten_are_named_and_no_circle_is_run_through() -> None:
+    chain: list[BaseException] = [ValueError(str(number)) for number in range(15)]
+    for error, cause in pairwise(chain):
+        error.__cause__ = cause
+    assert len(describe(chain[0], NOTHING)["backtrace"]) == 10
+    chain[4].__cause__ = chain[2]
+    assert describe(chain[0], NOTHING)["backtrace"] == [f"caused by ValueError: {number}" for number in range(1, 5)]
 
 
 def test_what_stands_behind_a_fail_is_named() -> None:
