@@ -107,8 +107,8 @@ def _correlation_id(run: Run, step: PlanStep) -> str | None:
 def _run_function(run: Run, step: PlanStep, scope: Scope) -> Ended:
     if step.body is None:
         return Ended(outcome=Succeeded())
-    inputs = run.inputs()
     try:
+        inputs = run.inputs()
         arguments = {name: resolve(run, inputs, step, name) for name in step.sources}
     except ReactorError as error:
         return not_started(error)

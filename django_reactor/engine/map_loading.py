@@ -207,8 +207,8 @@ class _Source:
 
     def _begin(self, scope: Scope) -> Ended:
         run, step = self._run, self._step
-        inputs = run.inputs()
         try:
+            inputs = run.inputs()
             arguments = {name: resolve(run, inputs, step, name) for name in step.sources}
         except ExecutionError as error:
             return not_started(error)

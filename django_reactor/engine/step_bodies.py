@@ -83,8 +83,8 @@ def prepare(run: Run, step: PlanStep, attempt: int, scope: Scope) -> Prepared | 
     """The arguments, or how the step ended without them."""
     key = run.idempotency_key(step.name, run.history.rolled_back[step.name])
     context = run.context(step.name, attempt, key)
-    inputs = run.inputs()
     try:
+        inputs = run.inputs()
         arguments = {name: resolve(run, inputs, step, name) for name in step.sources}
     except ExecutionError as error:
         return not_started(error)
@@ -164,7 +164,10 @@ def arguments_again(run: Run, step: PlanStep, target: StepDefinition, context: C
 def call_function(
     run: Run, function: Callable[..., Any], arguments: Mapping[str, Any], context: Context, scope: Scope
 ) -> Ended:
-    this: Any = begin(run.definition.cls, run.shown(), context)
+    try:
+        this: Any = begin(run.definition.cls, run.shown(), context)
+    except SerializationError as error:
+        return not_started(error)
     outcome, raised = call(lambda: function(this, **arguments), scope)
     shown = _shown(run, arguments) if isinstance(outcome, Failed) else None
     return Ended(outcome=outcome, raised=raised, shown_arguments=shown)

@@ -93,8 +93,8 @@ def inputs_for(run: Run, step: PlanStep) -> str | Decision | Snoozed:
 
 def _inputs_of(run: Run, step: PlanStep, scope: Scope) -> Ended:
     """The inputs, in `arguments`."""
-    inputs = run.inputs()
     try:
+        inputs = run.inputs()
         arguments: Mapping[str, Any] = {name: resolve(run, inputs, step, name) for name in step.sources}
     except ExecutionError as error:
         return not_started(error)

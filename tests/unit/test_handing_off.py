@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from types import new_class
 from typing import Any, cast
 from uuid import uuid4
 
@@ -18,11 +19,15 @@ from django_reactor import (
     Paused,
     Reactor,
     Retry,
+    Step,
     Success,
+    async_reactor,
     async_step,
+    compose,
     fail,
     halt,
     interrupt,
+    map_step,
     skip,
     snooze,
     step,
@@ -251,6 +256,50 @@ def test_an_early_message_for_a_reactor_that_is_unknown_here_is_sent_with_the_re
     bench.store.rows[bench.execution_id].wake_at = bench.clock.now() + timedelta(seconds=7)
     assert delivering.deliver(bench.services, lambda label: None, bench.execution_id) is None
     assert [message.delay for message in bench.messenger.sent] == [7]
+
+
+class Piece(Step[int]):
+    n: int
+
+    def run(self) -> int:
+        return self.n
+
+
+class Whole(Reactor[Any]):
+    n: int
+
+    piece = step(Piece)
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "step": lambda: step(lambda self, n: n),
+    "step that names none": lambda: step(lambda self: None),
+    "step class": lambda: step(Piece),
+    "async_step": lambda: async_step(lambda self, n: n),
+    "async_reactor": lambda: async_reactor(Whole),
+    "compose": lambda: compose(Whole),
+    "map": lambda: map_step(Piece)(lambda self, n: [{"n": n}]),
+    "interrupt": lambda: interrupt(lambda self, n: None),
+}
+
+
+@pytest.mark.parametrize("damaged", ['{"n": ', "[]", "", '{"n": {"secret": '])
+@pytest.mark.parametrize("kind", KINDS)
+def test_inputs_that_cannot_be_read_fail_the_step_that_needs_them_at_once(kind: str, damaged: str) -> None:
+    class Damaged(Reactor[Any]):
+        n: int
+
+        class Meta:
+            abstract = True
+
+    body = {"__module__": __name__, "__qualname__": f"Damaged {kind}", "reads": KINDS[kind]()}
+    bench = Bench(new_class(f"Damaged {kind}", (Damaged,), {}, lambda names: names.update(body)))
+    bench.enqueue(n=3)
+    bench.store.rows[bench.execution_id].change(inputs=damaged)
+    failure = bench.deliver()
+    assert isinstance(failure, Failure)
+    assert (failure.step, failure.exception_class) == ("reads", "django_reactor.exceptions.SerializationError")
+    assert (bench.status, bench.record.recoveries) == (Status.FAILED, 0)
 
 
 class Flaky(Reactor[Any]):
