@@ -22,6 +22,7 @@ from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Ordered
 from django_reactor.engine.gates import Unavailable
 from django_reactor.engine.services import Services
+from django_reactor.exceptions import DefinitionError
 
 __all__ = [
     "clear_the_way",
@@ -116,12 +117,16 @@ _known: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 def has_lines(definition: Definition) -> bool:
     """Whether it, or a part of it, may stand in a line. Asked at every end of an execution."""
-    if getattr(definition.cls, "__reactor__", None) is not definition:
-        return _has_lines(definition, frozenset())
-    known = _known.get(definition.cls)
-    if known is None:
-        known = _known[definition.cls] = _has_lines(definition, frozenset())
-    return known
+    known = _known.get(definition.cls) if getattr(definition.cls, "__reactor__", None) is definition else None
+    if known is not None:
+        return known
+    try:
+        found = _has_lines(definition, frozenset())
+    except DefinitionError:  # what a step runs is not known here
+        return True
+    if getattr(definition.cls, "__reactor__", None) is definition:
+        _known[definition.cls] = found
+    return found
 
 
 def _has_lines(definition: Definition, above: frozenset[str]) -> bool:
