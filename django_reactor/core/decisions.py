@@ -5,7 +5,8 @@
 2. A rollback goes on: the failed step's compensation, then the undos, newest first, a composed child that is open
    or a map, before all of them; then it ends.
 3. After a retry, what could not be undone before is undone first.
-4. A halt ends the execution; what its maps have not begun is withdrawn first.
+4. A halt ends the execution; what its maps have not begun is withdrawn first. So it is where the last step has run, and
+   something is open of one that is declared no more.
 5. At the point that `Meta.background` names, its caller hands the execution to a worker, once: whoever takes it up past
    that point keeps it. So it does when a map has begun to fan out, and something else can be done meanwhile.
 6. Otherwise the first ready step in declaration order runs, or is dispatched if it is a unit: readers of units after
@@ -255,8 +256,12 @@ def _decide(plan: Plan, history: History, facts: Facts) -> Decision:
     if history.mending is not None:
         return _mend(plan.by_name, history, facts, *history.mending)
     if history.halt_reason is not None:
-        return Withdraw() if history.open and not facts.withdrawn else Finish(Status.HALTED)
+        return _finish(Status.HALTED, history, facts)
     return _go_forward(plan, history, facts)
+
+
+def _finish(status: Status, history: History, facts: Facts) -> Decision:
+    return Withdraw() if history.open and not facts.withdrawn else Finish(status)
 
 
 def _go_forward(plan: Plan, history: History, facts: Facts) -> Decision:
@@ -265,7 +270,7 @@ def _go_forward(plan: Plan, history: History, facts: Facts) -> Decision:
         done = history.standing.keys() | history.dispatched.keys()
         if missing := [s.name for s in plan.steps if s.name not in done]:
             raise InternalError(f"no step is ready but {', '.join(missing)} did not run")
-        return Finish(Status.COMPLETED)
+        return _finish(Status.COMPLETED, history, facts)
     if not facts.in_worker and _is_hand_off_point(plan, history, facts, step):
         return HandOff()
     if (unit := _open_unit(history, facts.ended_units, step)) is not None:

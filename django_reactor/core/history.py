@@ -73,6 +73,8 @@ class History:
         """Whom coordination has let in: '' for the execution, a step for its next attempt. And what the entry says."""
         self.has_begun = False
         """Whether any user code has run, as far as the journal knows."""
+        self.interrupted = False
+        """Whether a process was ever interrupted in it."""
         self.handed_off = False
         """Whether its caller has handed it to a worker, or it was taken up past the point: that happens once."""
         self.delay: float = 0.0
@@ -143,6 +145,7 @@ class History:
             case Action.UNDO:
                 self._add_undo(entry)
             case Action.ABORT:
+                self.interrupted = True
                 self._cut_off(entry)
             case Action.ROLLBACK:
                 self.rollbacks += 1

@@ -85,6 +85,8 @@ class MapState(enum.StrEnum):
 
 GIVEN_UP = (MapState.FAILING, MapState.WITHDRAWN)
 """No element begins any more."""
+UNFINISHED = (MapState.LOADING, MapState.RUNNING, MapState.FAILING, MapState.UNDOING)
+"""Somebody has to see to it that it comes to an end."""
 
 
 class Stop(enum.StrEnum):

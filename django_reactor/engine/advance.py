@@ -64,9 +64,9 @@ from django_reactor.engine.interruptions import is_interruption, is_shutdown
 from django_reactor.engine.interrupts import apply_answer, ask, open_in, pause
 from django_reactor.engine.leaving import give_up_all, leaving_of
 from django_reactor.engine.map_loading import load
-from django_reactor.engine.maps import begin_undo, give_up_maps, next_element, next_undo, passed, withdraw_maps
+from django_reactor.engine.maps import begin_undo, is_undone_elsewhere, next_element, next_undo, passed
 from django_reactor.engine.parking import wait_in_line
-from django_reactor.engine.parts import all_parts, begun_part
+from django_reactor.engine.parts import begun_part
 from django_reactor.engine.recording import end, give_up, next_decision, reconsider, record, release_of
 from django_reactor.engine.records import Message, Move, Recoveries
 from django_reactor.engine.rollback import compensate, undo
@@ -76,6 +76,7 @@ from django_reactor.engine.steps import run_step
 from django_reactor.engine.tenure import UNTIL_WOKEN
 from django_reactor.engine.turns import InLine
 from django_reactor.engine.units import dispatch, wake_parent
+from django_reactor.engine.withdrawing import discard_unopened, give_up_maps, withdraw_maps
 from django_reactor.results import Dispatched, OpenWait, Paused, Result
 
 __all__ = ["advance"]
@@ -112,6 +113,9 @@ def advance(run: Run, before: Callable[[], None] = lambda: None) -> Result[Any]:
 
 def _prepare(run: Run, before: Callable[[], None]) -> None:
     try:
+        if run.record.recoveries > 1 or run.history.interrupted:
+            run.tenure.keep(run.services.leases)
+            discard_unopened(run)
         before()
     except Refused:  # a stop came first, which is obeyed then
         reconsider(run, None)
@@ -209,12 +213,12 @@ def _element(run: Run, step: str, part: Run) -> Decision:
 
 
 def _undo_child(run: Run, decision: UndoChild) -> Decision:
-    """What is undone last begins nothing meanwhile."""
-    if run.unavailable is not None:
+    """What is undone last begins nothing meanwhile. What workers are undoing already needs nothing of ours."""
+    if run.unavailable is not None and not is_undone_elsewhere(run, decision.child):
         return record(run, unavailable_entry(run, decision.child.step, Action.UNDO, run.unavailable))
-    if len(run.history.open) > 1 and not run.withdrawn:
+    if len(run.history.open) > 1 and not run.is_withdrawn:
         try:
-            give_up_maps(run, list(all_parts(run)))
+            give_up_maps(run)
         except Refused:
             return reconsider(run, None)
     if decision.child.is_map:
@@ -298,7 +302,7 @@ def _obey_stop(run: Run, decision: ObeyStop) -> Decision:
     named, so that an undo compensates it (PROTOCOL 7, stop)."""
     note_what_began(run)
     try:
-        withdraw_maps(run, list(all_parts(run)))
+        withdraw_maps(run)
         if decision.stop is Stop.UNDO:
             run.tenure.stop = Stop.NONE
             return next_decision(begin_undo(run))
@@ -311,7 +315,7 @@ def _obey_stop(run: Run, decision: ObeyStop) -> Decision:
 
 def _withdraw(run: Run) -> Decision:
     try:
-        withdraw_maps(run, list(all_parts(run)))
+        withdraw_maps(run)
     except Refused:
         return reconsider(run, None)
     return next_decision(run)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django_reactor.core import registry
 from django_reactor.core.decisions import Decision
 from django_reactor.core.entries import Entry
 from django_reactor.core.history import History, fold
@@ -28,6 +27,7 @@ from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.failures import describe
 from django_reactor.engine.identifiers import uuid7
+from django_reactor.engine.part_definitions import definition_of_part
 from django_reactor.engine.recording import (
     failure_of,
     may_wait,
@@ -50,12 +50,11 @@ def open_part(run: Run, step: PlanStep) -> Run | Decision | Snoozed:
     """The child of this step, opened if that has not happened; or what comes next, if it cannot be."""
     if step.name in run.parts:
         return run.parts[step.name]
+    if step.name in run.history.open and (part := loaded_part(run, run.history.open[step.name])) is not None:
+        return part
     step = resolve_target(step)
-    definition: Definition = step.target.__reactor__
-    if step.name in run.history.open:
-        return _loaded(run, definition, run.history.open[step.name])
     inputs = inputs_for(run, step)
-    return _opened(run, step, definition, inputs) if isinstance(inputs, str) else inputs
+    return _opened(run, step, step.target.__reactor__, inputs) if isinstance(inputs, str) else inputs
 
 
 def _opened(run: Run, step: PlanStep, definition: Definition, inputs: str) -> Run | Decision:
@@ -206,11 +205,7 @@ def reopened(run: Run, child: Child) -> Run | Decision:
 def loaded_part(run: Run, child: Child) -> Run | None:
     """None if its reactor is not known here."""
     label = run.services.journal.load(child.execution)[0].reactor
-    declared = run.definition.plan.by_name.get(child.step)
-    target = resolve_target(declared).target if declared is not None else None
-    definition: Definition | None = getattr(target, "__reactor__", None)
-    if definition is None or definition.label != label:
-        definition = getattr(registry.reactor(label), "__reactor__", None)
+    definition = definition_of_part(run, child.step, label)
     return None if definition is None else _loaded(run, definition, child)
 
 

@@ -22,6 +22,7 @@ from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Ordered
 from django_reactor.engine.gates import Unavailable
 from django_reactor.engine.services import Services
+from django_reactor.exceptions import DefinitionError
 
 __all__ = [
     "clear_the_way",
@@ -139,11 +140,13 @@ _answers: WeakKeyDictionary[type, dict[Question, bool]] = WeakKeyDictionary()
 
 
 def _known(definition: Definition, question: Question) -> bool:
-    if getattr(definition.cls, "__reactor__", None) is not definition:
-        return question(definition, frozenset())
-    answers = _answers.setdefault(definition.cls, {})
-    if question not in answers:
-        answers[question] = question(definition, frozenset())
+    is_declared = getattr(definition.cls, "__reactor__", None) is definition
+    answers = _answers.setdefault(definition.cls, {}) if is_declared else {}
+    try:
+        if question not in answers:
+            answers[question] = question(definition, frozenset())
+    except DefinitionError:  # what a step runs is not known here, and may do so
+        return True
     return answers[question]
 
 

@@ -7,8 +7,7 @@
 3. What goes wrong in the source fails the step before anything has begun: what was stored is discarded. Inputs that the
    target refuses do that too in a map that fails fast; otherwise they fail their element alone.
 4. The map is opened, and journaled, in one transaction. A process that dies before that leaves a map that is loading:
-   the next runner discards it, and reads the source again; or ends without it, since something else came first, and
-   discards it then.
+   the next runner discards it, whatever it goes on with, and reads the source again if that is what comes next.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from django_reactor.engine.failures import describe
 from django_reactor.engine.guards import check_dispatch
 from django_reactor.engine.identifiers import uuid7
 from django_reactor.engine.lines import draw
-from django_reactor.engine.map_ports import CHUNK, Kinship, MapRecord, NewElement, NewMap
+from django_reactor.engine.map_ports import CHUNK, Kinship, MapKey, MapRecord, NewElement, NewMap
 from django_reactor.engine.performing import with_carried
 from django_reactor.engine.ports import Scope
 from django_reactor.engine.recording import next_decision, reconsider, record, recorded
@@ -41,7 +40,7 @@ from django_reactor.engine.run import Run
 from django_reactor.engine.spooled import Source, Spooled
 from django_reactor.engine.step_bodies import call_function, finished, not_started, resolve
 from django_reactor.engine.steps import run_entry
-from django_reactor.engine.unopened import discard_unopened, key_of
+from django_reactor.engine.withdrawing import discard
 from django_reactor.exceptions import ArgumentError, ExecutionError, InputError, SerializationError
 
 __all__ = ["load"]
@@ -59,7 +58,6 @@ def load(run: Run, step: PlanStep) -> Decision | Snoozed:
     elements = source.read()
     try:
         if isinstance(elements, Ended):
-            discard_unopened(run, step)
             return _not_opened(run, step, elements, started)
         run.services.journal.flush()
         run.tenure.stored = True
@@ -73,7 +71,7 @@ def load(run: Run, step: PlanStep) -> Decision | Snoozed:
                 return _opened(run, step, loading, source.count)
             elements = source.read()
             if isinstance(elements, Ended):
-                discard_unopened(run, step)
+                discard(run, loading)
                 return _not_opened(run, step, elements, started)
     except Refused:
         return reconsider(run, None)
@@ -110,12 +108,13 @@ def _coordination_of(target: Definition) -> tuple[str, Coordination]:
 def _begun(run: Run, step: PlanStep) -> MapRecord:
     """A new map, in the place of one that was never opened."""
     fan_out = None if _is_inside_element(run) else step.fan_out
+    key = MapKey(run.id, step.name, run.record.generation)
     while True:
-        new = NewMap(id=uuid7(), key=key_of(run, step), fan_out=fan_out, fail_fast=step.fail_fast)
+        new = NewMap(id=uuid7(), key=key, fan_out=fan_out, fail_fast=step.fail_fast)
         loading = run.services.maps.begin(run.lease, new)
         if loading.id == new.id:
             return loading
-        discard_unopened(run, step)
+        discard(run, loading)
 
 
 def _is_inside_element(run: Run | None) -> bool:

@@ -171,6 +171,10 @@ class Elements(Protocol):
 
     def map_of(self, key: MapKey) -> MapRecord | None: ...
 
+    def unfinished(self, owner_id: UUID, whole: UUID) -> Sequence[MapRecord]:
+        """Maps of an owner and its parts, or of this part of it and its own, that have not come to an end. Read afresh,
+        also inside a transaction."""
+
     def next_of(
         self, key: MapKey, *, statuses: Collection[Status], after: int = -1, backwards: bool = False
     ) -> tuple[ExecutionRecord, bool] | None:

@@ -17,43 +17,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from django_reactor.core import registry
 from django_reactor.core.decisions import AwaitMap, Decision
 from django_reactor.core.entries import Entry
 from django_reactor.core.history import fold
 from django_reactor.core.past import Child
-from django_reactor.core.plan import Definition, PlanStep
+from django_reactor.core.plan import PlanStep
 from django_reactor.core.statuses import ENDS, FORWARD, GIVEN_UP, Action, MapState, Status, Stop
-from django_reactor.core.targets import definition_of_target
 from django_reactor.engine import part_entries
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.element_journal import ElementJournal, never
 from django_reactor.engine.execution_ports import Refused
-from django_reactor.engine.lines import leave_cancelled
 from django_reactor.engine.map_ports import CHUNK, MapRecord
 from django_reactor.engine.map_results import StoredResults, summarise
+from django_reactor.engine.part_definitions import definition_of_part
 from django_reactor.engine.recording import has_units, may_wait, next_decision, reconsider, record
-from django_reactor.engine.records import ExecutionRecord, Message, Move
+from django_reactor.engine.records import ExecutionRecord, Move
 from django_reactor.engine.run import Blocked, Run
-from django_reactor.engine.unopened import discard_all_unopened
-from django_reactor.exceptions import InternalError
+from django_reactor.engine.withdrawing import ONLY_PAUSED, send, withdraw
+from django_reactor.exceptions import ConfigurationError, InternalError
 
 __all__ = [
     "awaited_map",
     "begin_undo",
     "current_element",
     "element_here",
-    "give_up_maps",
+    "is_undone_elsewhere",
     "map_of",
     "next_element",
     "next_undo",
     "passed",
-    "withdraw_maps",
 ]
 
 OPEN = (*FORWARD, Status.ROLLING_BACK, Status.ABORTED)
-ALL_IN_FLIGHT = dict.fromkeys((Status.RUNNING, Status.SCHEDULED, Status.PAUSED, Status.PENDING), Stop.CANCEL)
-ONLY_PAUSED = {Status.PAUSED: Stop.UNDO}
 TO_UNDO = (Status.ROLLING_BACK, Status.ABORTED, Status.CANCELLED)
 """Of elements that run here and have begun, once their undo is prepared: what is not undone yet."""
 
@@ -101,23 +96,28 @@ def _started(part: Run) -> Run | Decision:
 
 
 def current_element(run: Run, child: Child) -> Run | None:
-    """The element of an open map that has begun here and not ended."""
+    """The element of an open map that has begun here and not ended, if it is known here as what it runs."""
     found = map_of(run, child)
     if found.fan_out is not None or found.state is not MapState.RUNNING:
         return None
     element = run.services.elements.next_of(found.key, statuses=OPEN)
-    return _part(run, found, *element) if element is not None and element[1] else None
+    return _known_part(run, found, *element) if element is not None and element[1] else None
 
 
 def element_here(run: Run, child: Child) -> Run | None:
-    """The element that goes on here next, forward or backward, if one does; whether or not it has begun to."""
+    """The element that goes on here next, forward or backward, if one does and is known here; whether or not it has
+    begun to."""
     found = map_of(run, child)
     if found.fan_out is not None:
         return None
     forward = run.history.cause is None
     if not (found.state is MapState.RUNNING if forward else found.rollbacks > child.undos):
         return None
-    return run.parts.get(child.step) or _next_here(run, found, OPEN if forward else TO_UNDO, backwards=not forward)
+    if child.step in run.parts:
+        return run.parts[child.step]
+    statuses = OPEN if forward else TO_UNDO
+    element = run.services.elements.next_of(found.key, statuses=statuses, backwards=not forward)
+    return _known_part(run, found, *element) if element is not None else None
 
 
 def awaited_map(run: Run, child: Child) -> AwaitMap | None:
@@ -137,7 +137,7 @@ def _settled(run: Run, found: MapRecord) -> MapRecord | None:
     settled = elements.find(found.id)
     if settled is None or settled.state is MapState.RUNNING:
         return settled
-    _withdraw(run, settled, ONLY_PAUSED)
+    withdraw(run, settled, ONLY_PAUSED)
     return settled if elements.is_settled(found.id) else None
 
 
@@ -149,14 +149,26 @@ def _blocked(run: Run, found: MapRecord) -> Decision:
 def _next_here(
     run: Run, found: MapRecord, statuses: Sequence[Status], after: int = -1, *, backwards: bool = False
 ) -> Run | None:
+    """Raises `ConfigurationError` if nobody knows what it runs."""
     element = run.services.elements.next_of(found.key, statuses=statuses, after=after, backwards=backwards)
-    return _part(run, found, *element) if element is not None else None
+    if element is None:
+        return None
+    part = _known_part(run, found, *element)
+    if part is None:
+        label = element[0].reactor
+        raise ConfigurationError(
+            f"the target {label!r} of map {found.key.step!r} is not known here; bring its module back, or give its "
+            f"successor Meta.name = {label!r}"
+        )
+    return part
 
 
-def _part(run: Run, found: MapRecord, stored: ExecutionRecord, has_begun: bool) -> Run:
+def _known_part(run: Run, found: MapRecord, stored: ExecutionRecord, has_begun: bool) -> Run | None:
     """What has not begun has no entries yet."""
+    definition = definition_of_part(run, found.key.step, stored.reactor)
+    if definition is None:
+        return None
     entries = run.services.journal.load(stored.id)[1] if has_begun else ()
-    definition = _definition(stored.reactor)
     part = Run(
         services=replace(run.services, journal=ElementJournal(run.services, found, stored, never)),
         definition=definition,
@@ -171,13 +183,6 @@ def _part(run: Run, found: MapRecord, stored: ExecutionRecord, has_begun: bool) 
     )
     run.parts[found.key.step] = part
     return part
-
-
-def _definition(label: str) -> Definition:
-    target = registry.find(label)
-    if target is None:
-        raise InternalError(f"the target {label!r} of a map is not known here")
-    return definition_of_target(target)
 
 
 def passed(run: Run, element: Run) -> None:
@@ -197,7 +202,7 @@ def _close(run: Run, found: MapRecord) -> Decision:
     reached(CrashPoint.SETTLED)
     try:
         if found.state is MapState.FAILING:
-            _withdraw(run, found, {})
+            withdraw(run, found, {})
         summary = summarise(run.services.slots, found.key, found.total or 0)
         failing = found.state is MapState.FAILING
         run.services.maps.end(run.lease, found, MapState.FAILING if failing else MapState.DONE, summary)
@@ -242,7 +247,10 @@ def next_undo(run: Run, child: Child) -> Run | Decision:
                 return _blocked(run, found)
             found = prepared
         if found.fan_out is None:
-            part = run.parts.get(child.step) or _next_here(run, found, TO_UNDO, backwards=True)
+            try:
+                part = run.parts.get(child.step) or _next_here(run, found, TO_UNDO, backwards=True)
+            except ConfigurationError:
+                return record(run, part_entries.vanished(run, child.step))
             if part is not None:
                 return _undoing(part)
         elif not _has_undone(run, found):
@@ -250,6 +258,12 @@ def next_undo(run: Run, child: Child) -> Run | Decision:
         return _close_undone(run, child, found)
     except Refused:
         return reconsider(run, None)
+
+
+def is_undone_elsewhere(run: Run, child: Child) -> bool:
+    """Whether workers have begun to undo what it has done, each element by itself."""
+    found = map_of(run, child) if child.is_map else None
+    return found is not None and found.fan_out is not None and found.rollbacks > child.undos
 
 
 def _has_undone(run: Run, found: MapRecord) -> bool:
@@ -271,14 +285,14 @@ def _undoing(part: Run) -> Run:
 def _prepare(run: Run, found: MapRecord) -> MapRecord | None:
     """Its row as it is then; once nothing goes forward in it any more. None if that is still to come."""
     if found.state is MapState.RUNNING or found.state in GIVEN_UP:
-        _withdraw(run, found, ONLY_PAUSED)
+        withdraw(run, found, ONLY_PAUSED)
         if found.fan_out is not None and not run.services.elements.is_settled(found.id):
             return None
     run.parts.pop(found.key.step, None)
     messages = None
     while messages is None:
         messages = run.services.maps.roll_back(run.lease, found, CHUNK)
-    _send(run, messages)
+    send(run, messages)
     return replace(found, state=MapState.UNDOING, rollbacks=found.rollbacks + 1)
 
 
@@ -316,50 +330,3 @@ def _not_undone(run: Run, found: MapRecord) -> Iterator[Mapping[str, Any]]:
             for failure in (slot.failure or {}).get("rollback_failures", ()):
                 yield {**failure, "element_index": slot.index}
         after = slots[-1].index
-
-
-# -- withdrawing -------------------------------------------------------------------------------------------------------
-
-
-def give_up_maps(run: Run, parts: Sequence[Run]) -> None:
-    """The execution is about to be rolled back: no element of any map begins, also of those whose turn to be undone has
-    not come. Of the run, and of its open parts."""
-    for each, found in _open_maps(run, parts):
-        _withdraw(each, found, ONLY_PAUSED)
-    run.withdrawn = True
-
-
-def _open_maps(run: Run, parts: Sequence[Run]) -> Iterator[tuple[Run, MapRecord]]:
-    for each in (run, *parts):
-        for child in each.history.open.values():
-            if child.is_map and (found := map_of(each, child)).state in (MapState.RUNNING, *GIVEN_UP):
-                yield each, found
-
-
-def withdraw_maps(run: Run, parts: Sequence[Run]) -> None:
-    """The execution is about to end without the results of its maps: no element begins any more, those in flight are
-    asked to stop, and nobody waits for that. Of the run, and of its open parts."""
-    for each, found in _open_maps(run, parts):
-        _withdraw(each, found, ALL_IN_FLIGHT)
-        run.services.maps.end(run.lease, found, MapState.WITHDRAWN)
-    for each in (run, *parts):
-        discard_all_unopened(each)
-        each.withdrawn = True
-
-
-def _withdraw(run: Run, found: MapRecord, stops: Mapping[Status, Stop]) -> None:
-    """Elements that run here are not asked: they stand and fall with their owner, and nobody else may take them."""
-    run.maps.pop(found.key.step, None)
-    if found.fan_out is None:
-        stops = {}
-    messages = None
-    while messages is None:
-        messages = run.services.maps.withdraw(run.lease, found, stops, CHUNK)
-    _send(run, messages)
-    if found.fan_out is not None:
-        leave_cancelled(run.services, run.owner.definition, run.owner.id)
-
-
-def _send(run: Run, messages: Sequence[Message]) -> None:
-    for message in messages:
-        run.services.messenger.send(message)

@@ -33,7 +33,7 @@ from django_reactor.engine.leaving import leaving_of, mark
 from django_reactor.engine.lines import leave_cancelled, wake_next
 from django_reactor.engine.records import Move, Release
 from django_reactor.engine.run import Run
-from django_reactor.engine.unopened import discard_all_unopened
+from django_reactor.engine.withdrawing import withdraw_maps
 from django_reactor.results import Failure, RollbackFailure
 
 __all__ = [
@@ -63,7 +63,7 @@ def next_decision(run: Run, *, entered: bool = False) -> Decision:
         ended_units=frozenset(run.ended_units),
         blocked=frozenset(run.blocked),
         fans_out=run.tenure.fans_out,
-        withdrawn=run.withdrawn,
+        withdrawn=run.is_withdrawn,
     )
     decision = decide(run.definition.plan, run.history, facts)
     if isinstance(decision, LookAtWaits):
@@ -212,8 +212,8 @@ def _left(run: Run) -> None:
 
 
 def _end(run: Run, status: Status, entry: Entry | None) -> None:
-    if run.lease.epoch > 1:  # whoever had it before may have died while it read a source
-        discard_all_unopened(run)
+    if status is Status.FAILED and run.history.children:  # which could not be undone
+        withdraw_maps(run)
     reached(CrashPoint.BEFORE_END)
     ending, leaving = _ending(run, status), leaving_of(run, status)
     if leaving is None:
@@ -246,10 +246,11 @@ def _ending(run: Run, status: Status) -> Move:
 
 
 def _leaves_parts(run: Run, status: Status) -> bool:
-    """Whether parts may still be open. Those of completed steps, too, where an undo was broken off in them."""
-    if status is Status.CANCELLED:
+    """Whether parts may still be open. Those of completed steps, too, where an undo was broken off in them, or could
+    not be tried."""
+    if status in (Status.CANCELLED, Status.FAILED):
         return bool(run.history.children)
-    return status is Status.HALTED and bool(run.history.open)
+    return bool(run.history.open)
 
 
 def output_of(run: Run) -> str | None:

@@ -191,6 +191,11 @@ class Run:
         """Without the maps whose elements are at work elsewhere: those block a step of the run itself."""
         return [blocked for blocked in self.blocked.values() if blocked.part is not self]
 
+    @property
+    def is_withdrawn(self) -> bool:
+        """It, or what it is a part of."""
+        return self.withdrawn or (self.whole is not None and self.whole.is_withdrawn)
+
     def unblock(self) -> None:
         """Let every part look again whether it can go on."""
         for blocked in self.blocked_parts:

@@ -18,11 +18,12 @@ from django_reactor.engine.records import ExecutionRecord, Lease, Message, Move
 from django_reactor.journal.element_rows import held, let_go, of_map
 from django_reactor.journal.endings import ending_of
 from django_reactor.journal.executions import leased
-from django_reactor.journal.map_records import record_by_id, record_by_key
+from django_reactor.journal.map_records import record_by_id, record_by_key, unfinished_of
 from django_reactor.journal.orm import OrmJournal, alias, locking
 from django_reactor.journal.rows import RECORD_FIELDS, record_of
 from django_reactor.journal.settling import is_settled
 from django_reactor.journal.transactions import in_one_transaction
+from django_reactor.journal.trees import inside
 from django_reactor.journal.waking import wake
 from django_reactor.models import Execution, MapRun
 
@@ -57,6 +58,14 @@ class OrmElements:
 
     def map_of(self, key: MapKey) -> MapRecord | None:
         return record_by_key(self.connection, key)
+
+    def unfinished(self, owner_id: UUID, whole: UUID) -> Sequence[MapRecord]:
+        found = unfinished_of(self.connection, owner_id)
+        if not found or whole == owner_id:
+            return found
+        executions = {record.key.execution_id for record in found}
+        own = inside(self.connection, whole, {each: each for each in executions})
+        return [record for record in found if record.key.execution_id in own]
 
     def next_of(
         self, key: MapKey, *, statuses: Collection[Status], after: int = -1, backwards: bool = False

@@ -8,12 +8,13 @@ from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_reactor.core.statuses import MapState
+from django_reactor.core.statuses import UNFINISHED, MapState
 from django_reactor.engine.map_ports import MapKey, MapRecord
+from django_reactor.journal.reads import locking
 from django_reactor.journal.statements import Adapter, Statement, Table, compiled_for
 from django_reactor.models import Execution, MapRun
 
-__all__ = ["LOCKS", "needs_lock", "record_by_id", "record_by_key"]
+__all__ = ["LOCKS", "needs_lock", "record_by_id", "record_by_key", "unfinished_of"]
 
 KEY = ("execution", "step", "generation")
 FIELDS = (
@@ -55,10 +56,8 @@ class Records:
     def _record(self, rows: Sequence[Sequence[Any]]) -> MapRecord | None:
         if not rows:
             return None
-        values = dict(zip((*FIELDS, "owner"), self._read(rows[0]), strict=True))
-        key = MapKey(*(values.pop(name) for name in KEY))
-        state, fail_fast = MapState(values.pop("state")), bool(values.pop("fail_fast"))
-        return MapRecord(key=key, owner_id=values.pop("owner"), state=state, fail_fast=fail_fast, **values)
+        *values, owner_id = self._read(rows[0])
+        return _record_of(dict(zip(FIELDS, values, strict=True)), owner_id)
 
     def _read(self, row: Sequence[Any]) -> Iterator[Any]:
         return (read(value) for read, value in zip(self._readers, row, strict=True))
@@ -82,3 +81,16 @@ def record_by_id(connection: BaseDatabaseWrapper, map_id: UUID) -> MapRecord | N
 
 def record_by_key(connection: BaseDatabaseWrapper, key: MapKey) -> MapRecord | None:
     return _records_of(connection).by_key(connection, key)
+
+
+def unfinished_of(connection: BaseDatabaseWrapper, owner_id: UUID) -> list[MapRecord]:
+    """Of an owner and its parts."""
+    maps = MapRun.objects.using(connection.alias).filter(execution__owner=owner_id, state__in=UNFINISHED)
+    rows = locking(maps.order_by("pk"), connection).values(*FIELDS)
+    return [_record_of(values, owner_id) for values in rows]
+
+
+def _record_of(values: dict[str, Any], owner_id: UUID) -> MapRecord:
+    key = MapKey(*(values.pop(name) for name in KEY))
+    state, fail_fast = MapState(values.pop("state")), bool(values.pop("fail_fast"))
+    return MapRecord(key=key, owner_id=owner_id, state=state, fail_fast=fail_fast, **values)

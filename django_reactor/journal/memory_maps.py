@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django_reactor.core.entries import Entry
-from django_reactor.core.statuses import Action, EntryOutcome, MapState, Relation, Status, Stop
+from django_reactor.core.statuses import UNFINISHED, Action, EntryOutcome, MapState, Relation, Status, Stop
 from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.map_ports import Kinship, MapKey, MapRecord, NewElement, NewMap, Slot, Taken
 from django_reactor.engine.records import ExecutionRecord, Lease, Message, Move
@@ -221,6 +221,12 @@ class MemoryElements:
     def map_of(self, key: MapKey) -> MapRecord | None:
         with self._store.lock:
             return next((stored.record for stored in self._store.maps.values() if stored.record.key == key), None)
+
+    def unfinished(self, owner_id: UUID, whole: UUID) -> Sequence[MapRecord]:
+        with self._store.lock:
+            inside = {whole, *self._store.parts_inside(whole)}
+            records = [stored.record for stored in self._store.maps.values()]
+            return [each for each in records if each.state in UNFINISHED and each.key.execution_id in inside]
 
     def next_of(
         self, key: MapKey, *, statuses: Collection[Status], after: int = -1, backwards: bool = False

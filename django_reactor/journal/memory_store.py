@@ -107,7 +107,7 @@ class MemoryStore:
         """The open parts of an owner, or of a part of one, follow its change to this status; but for elements whose
         turn has not come: while it may go on, those wait for it."""
         given = status_of_parts(status)
-        for execution_id in self._parts_inside(whole):
+        for execution_id in self.parts_inside(whole):
             row = self.rows[execution_id]
             if not row.started or row.record.status not in open_parts_of(status):
                 continue
@@ -116,7 +116,7 @@ class MemoryStore:
             elif not row.record.stop:
                 row.change(status=given)
 
-    def _parts_inside(self, whole: UUID) -> Collection[UUID]:
+    def parts_inside(self, whole: UUID) -> Collection[UUID]:
         """At any depth."""
         owner_id = self.owner_of(self.rows[whole])
         inside = [whole]
@@ -207,7 +207,7 @@ class MemoryStore:
 
     def close_waits(self, whole: UUID) -> None:
         """Of an owner and its parts, or of a part and its own."""
-        inside = {whole, *self._parts_inside(whole)}
+        inside = {whole, *self.parts_inside(whole)}
         for key, stored in self.waits.items():
             if key.execution_id in inside:
                 stored.change_from((WaitState.OPEN, WaitState.ACCEPTED), WaitState.CLOSED)
@@ -221,7 +221,7 @@ class MemoryStore:
 
     def cancel_units(self, whole: UUID) -> None:
         """Those that nobody has begun, of an owner and its parts, or of a part and its own."""
-        inside = {whole, *self._parts_inside(whole)}
+        inside = {whole, *self.parts_inside(whole)}
         for row in self.rows.values():
             record = row.record
             is_unit = record.relation in UNITS and record.parent_id in inside

@@ -19,7 +19,7 @@ from django_reactor.journal.fields import DbNow
 from django_reactor.journal.reads import locking
 from django_reactor.models import Execution, Wait
 
-__all__ = ["cancel_units", "close_waits", "give_parts"]
+__all__ = ["cancel_units", "close_waits", "give_parts", "inside"]
 
 
 def give_parts(connection: BaseDatabaseWrapper, owner_id: UUID, status: Status, whole: UUID | None = None) -> None:
@@ -58,10 +58,10 @@ def close_waits(connection: BaseDatabaseWrapper, owner_id: UUID, whole: UUID | N
     waits = Wait.objects.using(connection.alias).filter(owner=owner_id, state__in=(WaitState.OPEN, WaitState.ACCEPTED))
     if whole is not None and whole != owner_id:
         asking = locking(waits, connection, 1).values_list("execution", flat=True)
-        inside = _inside(connection, whole, {each: each for each in asking})
-        if not inside:
+        within = inside(connection, whole, {each: each for each in asking})
+        if not within:
             return
-        waits = waits.filter(execution__in=inside)
+        waits = waits.filter(execution__in=within)
     waits.update(state=WaitState.CLOSED, open_key=None)
 
 
@@ -72,19 +72,19 @@ def _pks(
     found = dict(locking(rows, connection, 1).order_by("pk").values_list("pk", "parent"))
     if whole is None or whole == owner_id:
         return list(found)
-    inside = _inside(connection, whole, found)
-    return [pk for pk in found if pk in inside]
+    within = inside(connection, whole, found)
+    return [pk for pk in found if pk in within]
 
 
-def _inside(connection: BaseDatabaseWrapper, whole: UUID, found: Mapping[UUID, UUID | None]) -> set[UUID]:
+def inside(connection: BaseDatabaseWrapper, whole: UUID, found: Mapping[UUID, UUID | None]) -> set[UUID]:
     """Which of these are inside the whole: it is met on the way up that begins at the execution beside each. One query
     for each level."""
-    inside: set[UUID] = set()
+    within: set[UUID] = set()
     above = found
     while above:
-        inside |= {each for each, at in above.items() if at == whole}
+        within |= {each for each, at in above.items() if at == whole}
         ways = {at for at in above.values() if at is not None and at != whole}
         rows = Execution.objects.using(connection.alias).filter(pk__in=ways)
         parents = dict(locking(rows, connection, 1).values_list("pk", "parent")) if ways else {}
         above = {each: parents[at] for each, at in above.items() if at in parents}
-    return inside
+    return within

@@ -8,9 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from django_reactor.core.statuses import ENDS, FORWARD, Action, Relation, Status
+from django_reactor.core.statuses import ENDS, FORWARD, UNFINISHED, Action, MapState, Relation, Status
 from django_reactor.core.waits import WaitState
 from django_reactor.engine.execution_ports import Journal
+from django_reactor.engine.identifiers import uuid7
+from django_reactor.engine.map_ports import MapKey, NewMap
 from django_reactor.engine.records import Lease, Move, NewExecution, Parent
 from django_reactor.engine.waits import NewWait, WaitKey, Waits
 from django_reactor.journal.memory_waits import MemoryWaits
@@ -128,3 +130,18 @@ def test_where_nothing_is_inside_it_a_move_takes_nothing_along(tree: Tree) -> No
     moving = Move(to=Status.ABORTED, expected=FORWARD, with_parts=True)
     tree.journal.move(tree.lease_of("innermost"), moving)
     assert tree.statuses() == {**before, "innermost": Status.ABORTED}
+
+
+@pytest.mark.parametrize(("whole", "found"), [("owner", ALL), ("left", OF_LEFT), ("innermost", {"innermost"})])
+@pytest.mark.parametrize("state", MapState)
+def test_maps_inside_it_that_have_not_come_to_an_end_are_found(
+    tree: Tree, whole: str, found: set[str], state: MapState
+) -> None:
+    maps, elements = tree.store.maps, tree.store.elements
+    for name, part in tree.parts.items():
+        new = NewMap(id=uuid7(), key=MapKey(part.id, "all", 0), fan_out=None, fail_fast=True)
+        maps.end(tree.lease_of(name), maps.begin(tree.lease_of(name), new), state)
+    records = elements.unfinished(tree.lease.owner, tree.parts[whole].id)
+    assert {(record.state, record.owner_id) for record in records} <= {(state, tree.lease.owner)}
+    names = {part.id: name for name, part in tree.parts.items()}
+    assert {names[record.key.execution_id] for record in records} == (found if state in UNFINISHED else set())
