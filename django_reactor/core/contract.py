@@ -53,7 +53,9 @@ class Contract:
             errors = self._errors_of(error, known)
         else:
             validated = {name: instance.__dict__[internal] for name, internal in self._internal.items()}
-            errors = {path: [text] for name in self._holders for path, text in _unsaved(name, validated[name])}
+        wrong = {path.partition(".")[0] for path in errors}
+        held = validated or {name: value for name, value in known.items() if name not in wrong}
+        errors |= {path: [text] for name in self._holders if name in held for path, text in _unsaved(name, held[name])}
         for name in values:
             if name not in self.fields:
                 errors[str(name)] = [f"{self.subject} has no such input{suggestion(str(name), self.names)}"]

@@ -239,6 +239,14 @@ def test_an_unsaved_instance_is_refused_with_the_cure(unsaved: User) -> None:
     assert all("User is not saved" in text and "save it first" in text for [text] in found.values())
 
 
+def test_an_unsaved_instance_is_told_of_together_with_what_else_is_wrong() -> None:
+    order = contract(user=User, friends=list[User], patron=User | None, day=int)
+    new = User(username="new")
+    found = errors(order, user=new, friends=[new, 5], patron=5, day="x", colour="red")
+    assert sorted(found) == ["colour", "day", "friends.1", "patron", "user"]
+    assert "save it first" in found["user"][0]
+
+
 def test_a_deleted_instance_is_refused() -> None:
     user = saved()
     user.pk = None  # what delete() leaves
