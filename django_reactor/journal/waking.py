@@ -20,7 +20,8 @@ __all__ = ["wake"]
 
 def wake(connection: BaseDatabaseWrapper, owner_id: UUID, waiting_for: str) -> Message | None:
     """The message of an owner that waits for this, perhaps among others, and for nobody's right to run it: parked, or
-    paused for an answer too. Strictly after what has come is committed."""
+    paused for an answer too. Strictly after what has come is committed; who is about to wait looks again once that is
+    committed. So one that does not wait keeps nobody waiting, whoever is changing it."""
     owner = Execution.objects.using(connection.alias).filter(pk=owner_id)
     waiting = owner.filter(
         Q(waiting_for__contains=waiting_for) | Q(waiting_for__endswith=AND_MORE),
@@ -32,6 +33,8 @@ def wake(connection: BaseDatabaseWrapper, owner_id: UUID, waiting_for: str) -> M
     changes = {"wake_at": DbNow(), "sent_at": DbNow(), "sends": 0, "status": status}
 
     def statements() -> Message | None:
+        if _update_would_wait(connection) and not waiting.exists():
+            return None
         with transaction.atomic(using=connection.alias):
             if not waiting.update(**changes):
                 return None
@@ -41,3 +44,9 @@ def wake(connection: BaseDatabaseWrapper, owner_id: UUID, waiting_for: str) -> M
         return Message(execution_id=owner_id, queue_name=row["queue_name"], priority=row["priority"])
 
     return retried(connection, statements)
+
+
+def _update_would_wait(connection: BaseDatabaseWrapper) -> bool:
+    """MySQL's, for a row that another transaction is changing, also if it does not match. Inside a transaction a look
+    of its own may be older than what has come."""
+    return connection.vendor == "mysql" and not connection.in_atomic_block
