@@ -26,6 +26,7 @@ from django_reactor import (
     step,
 )
 from django_reactor.core.statuses import Status
+from django_reactor.engine.coordination_ports import HoldKind
 from django_reactor.engine.direct import call_step
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import LockUnavailable, RateLimited
@@ -308,16 +309,23 @@ def test_undo_and_compensation_hold_the_steps_lock() -> None:
     assert fleet.holder("account:A1") is None
 
 
+@pytest.mark.parametrize("kind", HoldKind)
 @pytest.mark.parametrize(("rollback_wait", "waits"), [(None, 60), (2, 2), (0, 0)])
-def test_an_undo_waits_for_the_lock_and_is_listed_if_it_cannot_be_had(rollback_wait: Any, waits: float) -> None:
+def test_an_undo_waits_for_what_its_step_held_and_is_listed_if_it_cannot_be_had(
+    rollback_wait: Any, waits: float, kind: HoldKind
+) -> None:
     undone: list[int] = []
 
     def ends(run: Any) -> None:
-        fleet.lock("account:A1", ttl=1e6)
+        assert fleet.lock("account:A1", ttl=1e6, kind=kind)
         fail("no")
 
-    lock = Lock("account:{account}", rollback_wait=rollback_wait)
-    fleet = Rivals(a_till(lock=lock, then=ends, undoing=lambda run: undone.append(1)))
+    key = "account:{account}"
+    of_kind: dict[HoldKind, Any] = {
+        HoldKind.LOCK: {"lock": Lock(key, rollback_wait=rollback_wait)},
+        HoldKind.SEMAPHORE: {"lock": None, "semaphore": Semaphore(key, limit=1, rollback_wait=rollback_wait)},
+    }
+    fleet = Rivals(a_till(**of_kind[kind], then=ends, undoing=lambda run: undone.append(1)))
     result = fleet.start()
     assert isinstance(result, Failure)
     assert result.message == "no"
