@@ -23,6 +23,7 @@ from django_reactor import (
     Reactor,
     Success,
     async_reactor,
+    compose,
     coordination,
     fail,
     map_step,
@@ -215,6 +216,10 @@ class Starting(Reactor[Any]):
         during(self)
 
 
+class Around(Reactor[Any]):
+    starting = compose(Starting)
+
+
 class Several(Reactor[Any]):
     @map_step(Booking, fan_out=1)
     def booked(self) -> Any:
@@ -233,8 +238,9 @@ def behind() -> UUID:
     return waiting
 
 
+@pytest.mark.parametrize("reactor", [Starting, Around], ids=["its own", "of a part"])
 @pytest.mark.parametrize("how", ["rolled back", "cancelled", "undone", "undone in a transaction"])
-def test_who_waits_for_a_unit_that_is_cancelled_goes_on_at_once(how: str) -> None:
+def test_who_waits_for_a_unit_that_is_cancelled_goes_on_at_once(how: str, reactor: type[Reactor[Any]]) -> None:
     global during
     waiting: list[UUID] = []
 
@@ -244,14 +250,14 @@ def test_who_waits_for_a_unit_that_is_cancelled_goes_on_at_once(how: str) -> Non
         if how == "rolled back":
             fail("no")
         if how == "cancelled":
-            Execution.objects.get(pk=run.context.execution_id).cancel()
+            Execution.objects.get(pk=run.context.root_id).cancel()
 
     during = end
-    Starting.run()
+    reactor.run()
     if how.startswith("undone"):
         waiting.append(behind())
         with transaction.atomic() if how.endswith("transaction") else nullcontext():
-            Execution.objects.get(reactor__endswith="Starting").undo()
+            reactor.executions.get().undo()
             assert waits(waiting[0]) is how.endswith("transaction")
     during = lambda run: None  # noqa: E731
     assert Outbox.sent == [str(waiting[0])]
