@@ -131,7 +131,7 @@ def _definition_to_act_on(services: Services, definition: Definition, execution_
         raise InvalidTransition(execution_id, record.status, verb, "an async_step has no undo")
     alone = definition_of_unit(definition, route.parent_step)
     if alone is None and verb == "retry":
-        raise InvalidTransition(execution_id, record.status, verb, f"step {route.parent_step!r} is declared no more")
+        raise InvalidTransition(execution_id, record.status, verb, f"step {route.parent_step!r} is not known any more")
     return alone or replace(definition, plan=Plan(steps=()), coordination=Coordination())
 
 

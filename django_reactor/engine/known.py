@@ -4,12 +4,10 @@ execution belongs, and never takes one that it would have to put back (PROTOCOL 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
-from django_reactor.core.plan import Definition, Kind
+from django_reactor.core.plan import Definition
 from django_reactor.core.statuses import Relation
 from django_reactor.engine.units import definition_of_unit
-from django_reactor.exceptions import DefinitionError
 
 __all__ = ["SEPARATOR", "key_of", "keys_of"]
 
@@ -25,7 +23,5 @@ def keys_of(definition: Definition) -> Iterator[str]:
     """Of the executions that run by this definition, and of its units. Not of one whose target cannot be found."""
     yield key_of(definition.label, Relation.ROOT, "")
     for step in definition.plan.steps:
-        if step.kind is Kind.ASYNC_STEP:
-            with suppress(DefinitionError):
-                definition_of_unit(definition, step.name)
-                yield key_of(definition.label, Relation.ASYNC_STEP, step.name)
+        if definition_of_unit(definition, step.name) is not None:
+            yield key_of(definition.label, Relation.ASYNC_STEP, step.name)

@@ -38,6 +38,7 @@ from django_reactor.engine.step_bodies import call_function, finished, not_start
 from django_reactor.engine.steps import run_entry
 from django_reactor.exceptions import (
     ArgumentError,
+    DefinitionError,
     ExecutionError,
     InputError,
     ReactorError,
@@ -184,11 +185,14 @@ def _new_unit(run: Run, step: PlanStep, inputs: str) -> NewExecution:
 
 def definition_of_unit(definition: Definition, step: str) -> Definition | None:
     """What an `async_step` runs as in its own execution: a reactor of this one step, whose inputs are its arguments.
-    None if it is declared no more."""
+    None if it is declared no more, or what it runs is not known here."""
     declared = definition.plan.by_name.get(step)
     if declared is None or declared.kind is not Kind.ASYNC_STEP:
         return None
-    declared = resolve_target(declared)
+    try:
+        declared = resolve_target(declared)
+    except DefinitionError:
+        return None
     target = declared.step_target
     names = declared.sources if target is None else target.contract.names
     alone = replace(

@@ -265,6 +265,27 @@ def test_a_unit_whose_step_is_declared_no_more_can_be_cancelled(mail: Execution)
     assert (mail.status, mail.stop) == ("cancelled", "")
 
 
+class Unfindable(Reactor[Any]):
+    """What its unit runs is known to another version of the project."""
+
+    @async_step("elsewhere.Mail")
+    def mail(self) -> dict[str, str]:
+        return {}
+
+
+def test_a_unit_of_which_this_process_does_not_know_what_it_runs_is_put_back_and_can_be_cancelled(
+    mail: Execution,
+) -> None:
+    Execution.objects.filter(pk=mail.pk).update(reactor=definition_of(Unfindable).label)
+    worker.deliver(mail.pk)
+    assert immediate.waiting() == [str(mail.pk)]
+    mail.refresh_from_db()
+    assert mail.status == "pending"
+    mail.cancel()
+    mail.refresh_from_db()
+    assert mail.status == "cancelled"
+
+
 def test_a_unit_whose_parent_was_deleted_as_it_was_dispatched_runs_on_its_own(mail: Execution) -> None:
     with connection.cursor() as cursor:  # the ORM would delete the unit that it sees, too
         cursor.execute("DELETE FROM django_reactor_execution WHERE relation = 'root'")

@@ -547,7 +547,7 @@ def test_a_unit_whose_step_is_declared_no_more_is_not_retried() -> None:
     fleet.work()
     steps = tuple(each for each in fleet.definition.plan.steps if each.name != "mail")
     without = replace(fleet.definition, plan=replace(fleet.definition.plan, steps=steps))
-    with pytest.raises(InvalidTransition, match="declared no more"):
+    with pytest.raises(InvalidTransition, match="not known any more"):
         acting.retry(fleet.services, without, fleet.unit("mail").id)
 
 
