@@ -21,6 +21,7 @@ from django_reactor import (
     Success,
     async_reactor,
     async_step,
+    compose,
     halt,
     interrupt,
     skip,
@@ -389,6 +390,33 @@ def test_a_retry_lets_a_unit_that_was_interrupted_go_on_and_does_nothing_again_t
     assert DONE == ["first", "second", "second"]
     assert fleet.told.count("dispatch unit") == 1
     assert fleet.unit("unit").status is Status.COMPLETED
+
+
+class Including(Reactor[Any]):
+    @compose(Patient)
+    def part(self) -> dict[str, Any]:
+        return {}
+
+
+def test_so_does_a_retry_with_the_unit_of_a_part() -> None:
+    DONE.clear()
+    fleet = Fleet(Including)
+    fleet.others = (Interrupted, Patient)
+
+    def interrupt_both() -> None:
+        unit = fleet.unit("unit").id
+        fleet.deliver_to(unit)
+        with pytest.raises(KeyboardInterrupt):
+            resuming.resume(fleet.services, fleet._known, unit, "go", None)
+        raise KeyboardInterrupt
+
+    fleet.clock.on_sleep = interrupt_both
+    with pytest.raises(KeyboardInterrupt):
+        fleet.start()
+    assert (fleet.status, fleet.unit("unit").status) == (Status.ABORTED, Status.ABORTED)
+    fleet.clock.on_sleep = lambda: deliver_unit(fleet)
+    assert isinstance(fleet.retry(), Success)
+    assert DONE == ["first", "second", "second"]
 
 
 def test_a_unit_that_was_interrupted_while_it_rolled_back_goes_on_with_that() -> None:
