@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,12 +13,13 @@ from django_reactor.core.entries import Entry
 from django_reactor.core.history import fold
 from django_reactor.core.options import Coordination
 from django_reactor.core.outcomes import as_text
+from django_reactor.core.past import Dispatch
 from django_reactor.core.plan import Definition, Plan
 from django_reactor.core.statuses import FORWARD, PARTS, Action, Relation, Status, Stop
 from django_reactor.engine.advance import advance
 from django_reactor.engine.delivering import deliver_as
 from django_reactor.engine.lines import leave_cancelled
-from django_reactor.engine.parts import upcoming
+from django_reactor.engine.parts import all_parts, upcoming
 from django_reactor.engine.records import Lease, Message, Move, Release
 from django_reactor.engine.redactors import redactor_of
 from django_reactor.engine.run import Run
@@ -69,8 +71,8 @@ def _was_rolling_back(run: Run) -> bool:
 def _look_after_units(run: Run) -> None:
     """Units that came to nothing for good are dispatched anew, unless an interrupted execution just goes on. One that
     was interrupted itself goes on too, in a worker: another one would do again what it has done."""
-    statuses = {name: _status_of(run, dispatched.unit) for name, dispatched in run.history.dispatched.items()}
-    lost = [name for name, status in statuses.items() if status in CAME_TO_NOTHING]
+    statuses = {unit.unit: _status_of(run, unit.unit) for each in (run, *all_parts(run)) for unit in _units_of(each)}
+    lost = [unit.step for unit in _units_of(run) if statuses[unit.unit] in CAME_TO_NOTHING]
     if lost and not run.history.keeps_all:
         now = run.services.clock.now()
         entry = Entry(
@@ -78,9 +80,12 @@ def _look_after_units(run: Run) -> None:
         )
         run.services.journal.append(run.lease, entry)
         run.history.add(entry)
-    interrupted = [run.history.dispatched[name].unit for name, status in statuses.items() if status is Status.ABORTED]
-    for unit in sorted(interrupted):
+    for unit in sorted(unit for unit, status in statuses.items() if status is Status.ABORTED):
         _let_go_on(run.services, unit)
+
+
+def _units_of(run: Run) -> Collection[Dispatch]:
+    return run.history.dispatched.values()
 
 
 def _status_of(run: Run, unit: UUID) -> Status | None:

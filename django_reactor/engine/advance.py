@@ -45,6 +45,7 @@ from django_reactor.core.entries import Entry
 from django_reactor.core.outcomes import Snoozed
 from django_reactor.core.statuses import HELD, Action, Relation, Status, Stop
 from django_reactor.core.targets import resolve_target
+from django_reactor.engine import logs
 from django_reactor.engine.admission import Contended, enter
 from django_reactor.engine.awaiting import await_any
 from django_reactor.engine.composing import close, close_undone, open_part, reopened
@@ -254,6 +255,7 @@ def _hand_off(run: Run, decision: HandOff) -> Decision:
     run.history.add(entry)
     refused = give_up(run, release_of(run, Status.PENDING), entry)
     if refused is None:
+        logs.handed_off(run)
         run.notice("handed_off")
     return refused or decision
 
@@ -270,6 +272,7 @@ def _awake(run: Run, current: Decision, following: Decision | Snoozed | Contende
     reason = run.redactor.brief(following.reason) or "snoozed"  # what tells the next delivery that the body has run
     refused = give_up(run, release_of(run, Status.SCHEDULED, wake_in=following.delay, snooze=reason))
     if refused is None:
+        logs.snoozed(run, following.delay, reason)
         run.notice("execution_snoozed", delay=following.delay, reason=reason)
     return refused or current
 
@@ -335,7 +338,10 @@ def _ended(run: Run, decision: Decision) -> Result[Any]:
     wake_parent(run)
     settle(run)
     _tell(run)
-    return conclude(run, decision.status)
+    result = conclude(run, decision.status)
+    if run.tenure.in_worker:
+        logs.ended(run, result)
+    return result
 
 
 def _tell(run: Run) -> None:

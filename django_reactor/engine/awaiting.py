@@ -20,6 +20,7 @@ from django_reactor.core.decisions import AwaitMap, AwaitUnit, Decision, Pause
 from django_reactor.core.entries import Entry
 from django_reactor.core.past import Dispatch
 from django_reactor.core.statuses import Status
+from django_reactor.engine import logs
 from django_reactor.engine.execution_ports import Refused
 from django_reactor.engine.recording import next_decision, reconsider, record, release_of
 from django_reactor.engine.records import AND_MORE
@@ -161,6 +162,7 @@ def _park(run: Run, decision: Decision, left: float) -> Decision:
         return reconsider(run, None)
     run.tenure.released = 0.0 if at_once else left
     if not at_once:
+        logs.parked(run, release.waiting_for)
         look_after_commit(run, awaited)
     return decision
 

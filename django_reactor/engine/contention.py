@@ -14,6 +14,7 @@ import random
 
 from django_reactor.core.decisions import Decision
 from django_reactor.core.statuses import Status
+from django_reactor.engine import logs
 from django_reactor.engine.admission import Contended
 from django_reactor.engine.cutting_off import note_what_began
 from django_reactor.engine.recording import give_up, release_of
@@ -40,6 +41,7 @@ def give_way(run: Run, current: Decision, contended: Contended) -> Decision:
     release = release_of(run, Status.SCHEDULED, wake_in=delay, snooze=reason, contended=True)
     refused = give_up(run, release)
     if refused is None:
+        logs.snoozed(run, delay, reason)
         run.notice("execution_snoozed", delay=delay, reason=reason)
     return refused or current
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from django_reactor.core.decisions import Decision
 from django_reactor.core.statuses import Status
+from django_reactor.engine import logs
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.cutting_off import note_what_began
 from django_reactor.engine.execution_ports import Refused
@@ -41,6 +42,7 @@ def wait_in_line(run: Run, current: Decision, line: InLine) -> Decision:
     run.tenure.released = 0.0 if at_once else UNTIL_WOKEN
     reached(CrashPoint.PARKED_IN_LINE)
     if not at_once:
+        logs.parked(run, release.waiting_for)
         run.tenure.behind = line.head.execution_id
         wake_next(run.services, [key])
     return current

@@ -27,6 +27,7 @@ from django_reactor.core.decisions import (
 )
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import FORWARD, HELD, Action, EntryOutcome, Status
+from django_reactor.engine import logs
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.execution_ports import Overtaken, Refused
 from django_reactor.engine.leaving import leaving_of, mark
@@ -179,6 +180,8 @@ def recorded(run: Run, entry: Entry, decision: Decision) -> Decision:
     run.tenure.body_at_work = None
     run.tenure.may_have_run = False
     reached(CrashPoint.RECORDED)
+    if run.tenure.in_worker and entry.outcome is EntryOutcome.RETRYING:
+        logs.retrying(run, entry)
     if event := _EVENTS.get((entry.action, entry.outcome)):
         run.notice(event, step=entry.step, attempt=entry.attempt, entry=entry)
     return decision

@@ -23,6 +23,7 @@ from django_reactor.core.outcomes import Failed, Snoozed, Succeeded
 from django_reactor.core.plan import Definition, Kind, Plan, PlanStep, Source
 from django_reactor.core.statuses import Action, Relation
 from django_reactor.core.targets import contract_of, resolve_target
+from django_reactor.engine import logs
 from django_reactor.engine.bodies import Ended
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.demands import Ordered, orders_of
@@ -162,6 +163,7 @@ def _store(run: Run, step: PlanStep, inputs: str, orders: Sequence[Ordered]) -> 
     run.history.add(entry)
     reached(CrashPoint.DISPATCHED)
     run.services.messenger.send(Message(execution_id=unit.id, queue_name=unit.queue_name, priority=unit.priority))
+    logs.dispatched(run, step.name, unit.id)
     run.notice("dispatched", step=step.name, unit_id=unit.id)
     return recorded(run, entry, next_decision(run))
 

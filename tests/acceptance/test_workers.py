@@ -16,7 +16,7 @@ from django_reactor.core.statuses import EntryOutcome, Status
 from django_reactor.models import Execution
 from django_reactor.queues import immediate
 from tests.contract.committed import eventually, transactional_db
-from tests.worked.reactors import Held, Locking, Refused, Simple
+from tests.worked.reactors import Held, Locking, Refused, RefusedForLong, Simple
 from tests.workers import KINDS, ROOT, Fleet, fleet
 
 __all__ = ["transactional_db"]
@@ -58,6 +58,17 @@ def test_a_retry_in_a_worker_comes_after_its_delay(workers: Fleet) -> None:
     first, second = execution.trace()
     assert (first.outcome, second.outcome) == (EntryOutcome.RETRYING, EntryOutcome.SUCCESS)
     assert (second.started_at - first.finished_at).total_seconds() >= 1.2
+
+
+@pytest.mark.parametrize("workers", ["dramatiq on redis", "dramatiq on rabbitmq"], indirect=True)
+def test_neither_a_retry_that_is_pending_nor_a_reader_that_waits_holds_a_thread(workers: Fleet) -> None:
+    """There is but one."""
+    workers.start("--threads", "1")
+    waiting = RefusedForLong.enqueue().execution_id
+    rows = Execution.objects.filter(root=waiting, status=Status.SCHEDULED, lease_token=None)
+    eventually(lambda: rows.count() == 2, "a reader that waits for a unit that waits for its next attempt")
+    assert ended(Simple.enqueue(number=2).execution_id).status == Status.COMPLETED
+    assert rows.count() == 2
 
 
 @pytest.mark.parametrize("workers", ["dramatiq on redis", "dramatiq on rabbitmq"], indirect=True)

@@ -11,6 +11,7 @@ import pytest
 from django_reactor import Dispatched, Reactor, actions, interrupt, step, sweeper
 from django_reactor.core.statuses import FORWARD, HELD, Status, Stop
 from django_reactor.exceptions import AlreadyResumed, ExecutionNotFound, InputError, InvalidTransition
+from django_reactor.journal.due import WAITING
 from django_reactor.models import Execution, JournalEntry, Wait
 from tests.contract.stores import HOUR, Orm
 
@@ -210,3 +211,34 @@ def test_a_delivery_runs_only_what_is_due(orm: Orm, execution: Execution, status
     before = stored()
     assert actions.deliver(execution.pk) is None
     assert stored() == before
+
+
+def due(orm: Orm, status: Status) -> dict[str, Any]:
+    past = orm.now() - timedelta(seconds=1)
+    return {"lease_expires_at": past} if status in HELD else {"wake_at": past}
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_delivery_of_what_is_due_goes_on_with_it_where_its_status_allows_that(
+    orm: Orm, execution: Execution, status: Status
+) -> None:
+    put(orm, execution.pk, status, **due(orm, status))
+    before = stored()
+    if actions.deliver(execution.pk) is None:
+        assert status not in (*WAITING, *HELD)
+        assert stored() == before
+        return
+    assert status in (*WAITING, *HELD)
+    execution.refresh_from_db()
+    assert (Status(execution.status).is_end, execution.lease_token, execution.wake_at) == (True, None, None)
+
+
+@pytest.mark.parametrize("status", [Status.PENDING, Status.RUNNING, Status.SCHEDULED])
+def test_a_sweep_and_a_delivery_obey_a_stop_that_is_pending(orm: Orm, execution: Execution, status: Status) -> None:
+    put(orm, execution.pk, status, stop=Stop.CANCEL, stop_reason="enough", **due(orm, status))
+    swept: list[UUID] = []
+    sweeper.recovery(lambda message: swept.append(message.execution_id)).sweep()
+    actions.deliver(execution.pk)
+    execution.refresh_from_db()
+    assert (swept, execution.status) == ([execution.pk], Status.CANCELLED)
+    assert [(entry.action, entry.reason) for entry in execution.trace()][1:] == [("cancel", "enough")]

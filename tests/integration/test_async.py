@@ -13,7 +13,8 @@ from django.contrib.auth.models import Group
 from django.db import connections
 from django.test import override_settings
 
-from django_reactor import Failure, Reactor, Step, Success, fail, skip, step
+from django_reactor import Dispatched, Failure, Reactor, Step, Success, fail, skip, step
+from django_reactor.exceptions import InputError
 from tests.stored import execution_of
 
 
@@ -145,6 +146,19 @@ async def test_the_other_twins_do_the_same() -> None:
     await sync_to_async(Group.objects.all().delete)()
     assert (await execution.aretry()).is_failure
     assert (await Fetch.acall(url="/a")).unwrap() == "body of /a"
+
+
+@override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages"})
+@in_a_loop
+async def test_aenqueue_stores_it_for_a_worker() -> None:
+    result = await Mixed.using(tags=["later"]).aenqueue()
+    assert isinstance(result, Dispatched)
+    execution = await sync_to_async(execution_of)(result)
+    assert (execution.status, execution.tags) == ("pending", ["later"])
+    with pytest.raises(InputError):
+        await Mixed.aenqueue(broken="perhaps")
+    await execution.acancel("not needed")
+    assert (await execution.ajoin(timeout=5)).is_failure
 
 
 def test_run_runs_async_bodies_too() -> None:

@@ -26,6 +26,7 @@ from django_reactor import (
     Success,
     async_reactor,
     async_step,
+    map_step,
     runtime,
     snooze,
     step,
@@ -34,7 +35,7 @@ from django_reactor import (
 )
 from django_reactor.core.reactor import definition_of
 from django_reactor.engine import delivering
-from django_reactor.exceptions import InputError
+from django_reactor.exceptions import DefinitionError, InputError
 from django_reactor.models import Execution
 from django_reactor.queues import immediate
 from tests.contract.committed import another_session
@@ -113,6 +114,41 @@ def test_enqueue_validates_here_and_runs_in_a_worker() -> None:
     with pytest.raises(InputError, match="name"):
         Handed.enqueue()
     assert Execution.objects.count() == 1
+
+
+class Elsewhere(Reactor[Any]):
+    name: str
+
+    class Meta:
+        background = Background()
+
+    @step
+    def one(self, name: str) -> bool:
+        return bool(self.context.in_worker)
+
+
+def test_what_runs_wholly_in_the_background_is_validated_here_and_begins_in_a_worker() -> None:
+    refused = Elsewhere.run()
+    assert isinstance(refused, Failure)
+    assert (list(refused.field_errors), refused.execution_id) == (["name"], None)
+    assert not Execution.objects.exists()
+    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages"}):
+        result = Elsewhere.run(name="a")
+        later = Elsewhere.using(run_after=3600).run(name="b")
+    assert isinstance(result, Dispatched)
+    execution = execution_of(result)
+    assert (execution.status, execution.started_at, execution.trace()) == ("pending", None, [])
+    worker.deliver(execution.pk)
+    assert execution.result().unwrap() == {"one": True}
+    worker.deliver(execution_of(later).pk)
+    assert execution_of(later).status == "pending"
+
+
+@pytest.mark.parametrize("run_after", [datetime(2030, 1, 1), -1, "soon"])  # that is what is refused
+def test_a_time_that_says_nothing_is_refused(run_after: Any) -> None:
+    with pytest.raises((ValueError, DefinitionError), match="run_after"):
+        Handed.using(run_after=run_after).enqueue(name="a")
+    assert not Execution.objects.exists()
 
 
 def test_the_same_idempotency_key_enqueues_once() -> None:
@@ -247,6 +283,65 @@ def test_units_run_on_their_own_and_are_read(points: int, read: str) -> None:
     assert children["award"].relation == "async_reactor"
     assert children["award"].status == ("completed" if points > 0 else "failed")
     assert {child.root_id for child in children.values()} == {execution.pk}
+
+
+class Told(Reactor[Any]):
+    points: int
+
+    class Meta:
+        returns = "counted"
+
+    @async_step
+    def mail(self, points: int) -> str:
+        return f"mailed {points}"
+
+    @step
+    def counted(self, mail: str) -> str:
+        return mail
+
+
+class InElements(Reactor[Any]):
+    @map_step(Told, fan_out=2)
+    def elsewhere(self) -> list[dict[str, int]]:
+        return [{"points": points} for points in (1, 2, 3)]
+
+    @map_step(Told)
+    def here(self) -> list[dict[str, int]]:
+        return [{"points": points} for points in (4, 5)]
+
+    @step
+    def all_of(self, elsewhere: Any, here: Any) -> list[str]:
+        return [*elsewhere.values(), *here.values()]
+
+
+def test_units_inside_of_elements_are_executions_of_their_own_too() -> None:
+    execution = execution_of(InElements.enqueue())
+    assert execution.results["all_of"] == [f"mailed {points}" for points in (1, 2, 3, 4, 5)]
+    units = Execution.objects.filter(relation="async_step")
+    assert {unit.owner_id == unit.pk for unit in units} == {True}
+    assert {unit.parent.relation for unit in units.select_related("parent") if unit.parent} == {"element"}
+    assert {unit.root_id for unit in units} == {execution.pk}
+    assert len(units) == 5
+
+
+@pytest.mark.parametrize("durability", ["step", "exit"])
+def test_a_unit_finds_all_that_its_parent_has_done_stored_before_it_begins(durability: str) -> None:
+    class Storing(Reactor[Any]):
+        @step
+        def order(self) -> str:
+            return "ordered"
+
+        @async_step
+        def unit(self, order: str) -> list[str]:
+            return [entry.step for entry in Execution.objects.get(relation="root").trace()]
+
+        @step
+        def other(self, order: str) -> None: ...
+
+    definition: Any = Storing
+    definition.__reactor__ = replace(definition_of(Storing), durability=durability)
+    assert Storing.run().is_success
+    assert Execution.objects.get(relation="async_step").result().unwrap() == ["order", "unit"]
 
 
 @pytest.fixture

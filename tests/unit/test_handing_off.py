@@ -34,13 +34,14 @@ from django_reactor import (
 )
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Status
-from django_reactor.engine import delivering, interruptions
+from django_reactor.engine import delivering, interruptions, starting
 from django_reactor.engine.execution_ports import Journal
-from django_reactor.engine.records import Lease
+from django_reactor.engine.records import Lease, Message
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import PoisonExecution
+from django_reactor.journal.memory import MemoryMessenger
 from django_reactor.queues import interruptions as of_libraries
-from tests.engine_support import Bench
+from tests.engine_support import Bench, Fleet
 
 
 def a_reactor(point: Background | None) -> type[Reactor[Any]]:
@@ -194,6 +195,64 @@ def test_what_is_enqueued_runs_wholly_in_a_worker() -> None:
     done = bench.work()
     assert isinstance(done, Success)
     assert done.value == {"one": True, "side": True, "two": True}
+
+
+class Own(Reactor[Any]):
+    class Meta:
+        queue_name = "own"
+
+    @step
+    def only(self) -> str:
+        return "done"
+
+
+def test_every_message_of_an_execution_and_its_units_goes_to_its_queue_with_its_priority() -> None:
+    class Sending(Reactor[Any]):
+        class Meta:
+            background = Background(after="one")
+
+        @step
+        def one(self) -> None: ...
+
+        @step(after=["one"], retry=Retry(max_attempts=2, delay=1))
+        def two(self) -> None:
+            if self.context.snoozes == 0:
+                snooze(1)
+            if self.context.attempt == 1:
+                fail("no")
+
+        @async_step(after=["two"])
+        def unit(self) -> str:
+            return "done"
+
+        @async_reactor(Own, after=["two"])
+        def own(self) -> dict[str, Any]:
+            return {}
+
+        @step
+        def reader(self, unit: str, own: Any) -> str:
+            return unit
+
+    fleet = Fleet(Sending)
+    fleet.others = (Own,)
+    sent: list[Message] = []
+
+    class Watched(MemoryMessenger):
+        def send(self, message: Message) -> None:
+            sent.append(message)
+            super().send(message)
+
+    fleet.messenger = Watched()
+    fleet.services = replace(fleet.services, messenger=fleet.messenger)
+    starting.start(fleet.services, fleet.definition, {}, starting.Call(queue_name="slow", priority=7))
+    delivering.deliver(fleet.services, lambda label: None, fleet.execution_id)
+    assert isinstance(fleet.work(), Success)
+    own = fleet.unit("own").id
+    assert len(sent) >= 8  # hand-off, put back, snooze, retry, two units, park, wake
+    assert {(message.execution_id == own, message.queue_name, message.priority) for message in sent} == {
+        (False, "slow", 7),
+        (True, "own", 7),
+    }
 
 
 def test_a_message_that_comes_again_or_late_does_nothing() -> None:
@@ -619,11 +678,12 @@ def test_progress_between_deaths_is_no_poison() -> None:
     assert bench.status is Status.COMPLETED
 
 
-def test_twenty_snoozes_are_no_poison() -> None:
+@pytest.mark.parametrize("snoozes", [20, 2 * Limits().max_snoozes + 1])
+def test_snoozes_are_no_poison_and_a_step_may_ask_for_any_number(snoozes: int) -> None:
     class Patient(Reactor[Any]):
         @step
         def wait(self) -> int:
-            if self.context.snoozes < 20:
+            if self.context.snoozes < snoozes:
                 snooze(1)
             return int(self.context.snoozes)
 
@@ -631,7 +691,7 @@ def test_twenty_snoozes_are_no_poison() -> None:
     bench.enqueue()
     done = bench.work()
     assert isinstance(done, Success)
-    assert done.value == {"wait": 20}
+    assert done.value == {"wait": snoozes}
 
 
 class Tongue:

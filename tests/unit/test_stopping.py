@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from django_reactor import Failure, Reactor, Retry, Step, map_step, snooze, step
+from django_reactor import Dispatched, Failure, Reactor, Retry, Step, fail, interrupt, map_step, snooze, step
 from django_reactor.core.entries import Entry
 from django_reactor.core.statuses import Action, Status
 from django_reactor.engine import delivering, starting
@@ -238,3 +238,55 @@ def test_a_refused_commit_of_the_last_step_rolls_the_execution_back() -> None:
     assert world.bench.told == ["run s0 success", "run s1 failure", "undo s0 success"]
     assert world.bench.status is Status.FAILED
     assert not any(effect.stands for effect in world.effects.values())
+
+
+class TakenOver(MemoryJournal):
+    """Another runner takes the lease before the first write."""
+
+    def append(self, lease: Lease, entry: Entry) -> None:
+        self._store.rows[lease.owner].token = uuid4()
+        super().append(lease, entry)
+
+    def move(self, lease: Lease, move: Move, entry: Entry | None = None) -> None:
+        self._store.rows[lease.owner].token = uuid4()
+        super().move(lease, move, entry)
+
+
+class Refunding(Reactor[Any]):
+    @step
+    def charge(self) -> None: ...
+
+    @charge.undo
+    def refund(self) -> None: ...
+
+    @interrupt
+    def ask(self, charge: None) -> None: ...
+
+    @step
+    def ship(self, ask: str) -> None:
+        fail("no lorry")
+
+
+ACTIONS: dict[str, Callable[[Bench], Any]] = {
+    "start": lambda bench: bench.start(),
+    "deliver": lambda bench: bench.deliver(),
+    "resume": lambda bench: bench.resume("go"),
+    "undo": lambda bench: bench.undo(),
+    "retry": lambda bench: bench.retry(),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_whoever_loses_its_lease_in_an_action_writes_nothing_and_is_told_that_another_goes_on(action: str) -> None:
+    bench = Bench(Refunding)
+    if action == "deliver":
+        bench.enqueue()
+    elif action != "start":
+        bench.start()
+    if action == "retry":
+        bench.resume("go")
+    entries = len(bench.entries) if bench.store.rows else 0
+    bench.services = replace(bench.services, journal=TakenOver(bench.store))
+    assert isinstance(ACTIONS[action](bench), Dispatched)
+    journaled_with_the_lease = action in ("undo", "retry")
+    assert len(bench.entries) == entries + journaled_with_the_lease

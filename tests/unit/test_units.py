@@ -21,6 +21,7 @@ from django_reactor import (
     Success,
     async_reactor,
     async_step,
+    compose,
     halt,
     interrupt,
     skip,
@@ -31,6 +32,7 @@ from django_reactor.core.statuses import Relation, Status, Stop
 from django_reactor.engine import acting, crash_points, delivering, resuming
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.engine.execution_ports import LeaseLost
+from django_reactor.engine.records import Release
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import InvalidTransition
 from tests.engine_support import FakeClock, Fleet
@@ -256,6 +258,43 @@ def test_a_rollback_cancels_the_units_that_have_not_started_and_no_others() -> N
     assert fleet.unit("late").status is Status.CANCELLED
 
 
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.SCHEDULED, Status.PAUSED, Status.PENDING])
+def test_a_cancel_leaves_a_unit_alone_that_has_started_and_whose_end_wakes_nobody_then(status: Status) -> None:
+    fleet = Fleet(reading(False, lambda: "done"))
+    fleet.enqueue()
+    fleet.deliver()
+    unit = fleet.unit("unit").id
+    taken = fleet.services.executions.claim(unit, uuid4())
+    assert taken is not None
+    if status is not Status.RUNNING:
+        fleet.services.journal.release(taken.lease, Release(to=status))
+    fleet.messenger.sent.clear()
+    fleet.cancel("enough")
+    assert (fleet.status, fleet.unit("unit").status, fleet.unit("unit").stop) == (Status.CANCELLED, status, Stop.NONE)
+    told = list(fleet.told)
+    if status is Status.PAUSED:
+        return
+    fleet.clock.advance(61)
+    assert fleet.deliver_to(unit) == Success("done", execution_id=unit)
+    assert (fleet.messenger.sent, fleet.status, fleet.told) == ([], Status.CANCELLED, told)
+
+
+def test_a_reader_waits_on_for_a_unit_that_pauses() -> None:
+    DONE.clear()
+    fleet = Fleet(Patient)
+    fleet.others = (Interrupted,)
+    fleet.enqueue()
+    fleet.deliver()
+    deliver_unit(fleet)
+    assert fleet.unit("unit").status is Status.PAUSED
+    fleet.messenger.sent.clear()
+    assert fleet.sweep().woken == 0
+    assert (fleet.status, fleet.messenger.sent) == (Status.SCHEDULED, [])
+    DONE.append("second")  # so that it is not interrupted
+    resuming.resume(fleet.services, fleet._known, fleet.unit("unit").id, "go", None)
+    assert isinstance(fleet.work(), Success)
+
+
 def test_a_retry_dispatches_what_failed_anew_and_runs_its_readers_again() -> None:
     broken = [True]
 
@@ -351,6 +390,33 @@ def test_a_retry_lets_a_unit_that_was_interrupted_go_on_and_does_nothing_again_t
     assert DONE == ["first", "second", "second"]
     assert fleet.told.count("dispatch unit") == 1
     assert fleet.unit("unit").status is Status.COMPLETED
+
+
+class Including(Reactor[Any]):
+    @compose(Patient)
+    def part(self) -> dict[str, Any]:
+        return {}
+
+
+def test_so_does_a_retry_with_the_unit_of_a_part() -> None:
+    DONE.clear()
+    fleet = Fleet(Including)
+    fleet.others = (Interrupted, Patient)
+
+    def interrupt_both() -> None:
+        unit = fleet.unit("unit").id
+        fleet.deliver_to(unit)
+        with pytest.raises(KeyboardInterrupt):
+            resuming.resume(fleet.services, fleet._known, unit, "go", None)
+        raise KeyboardInterrupt
+
+    fleet.clock.on_sleep = interrupt_both
+    with pytest.raises(KeyboardInterrupt):
+        fleet.start()
+    assert (fleet.status, fleet.unit("unit").status) == (Status.ABORTED, Status.ABORTED)
+    fleet.clock.on_sleep = lambda: deliver_unit(fleet)
+    assert isinstance(fleet.retry(), Success)
+    assert DONE == ["first", "second", "second"]
 
 
 def test_a_unit_that_was_interrupted_while_it_rolled_back_goes_on_with_that() -> None:

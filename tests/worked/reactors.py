@@ -11,7 +11,7 @@ from typing import Any
 from django_reactor import Reactor, Retry, async_step, step
 from django_reactor.queues import processes
 
-__all__ = ["Held", "Locking", "Refused", "Simple", "occupy"]
+__all__ = ["Held", "Locking", "Refused", "RefusedForLong", "Simple", "occupy"]
 
 LIMIT = 60.0
 """Seconds after which a step gives up what it waits for: the test has failed by then."""
@@ -49,6 +49,20 @@ class Refused(Reactor[Any]):
         if self.context.attempt == 1:
             raise ConnectionError("not yet")
         return int(self.context.attempt)
+
+
+class RefusedForLong(Reactor[Any]):
+    """Fails, and is tried again long after any test has ended; another execution waits for that."""
+
+    class Meta:
+        app_label = "worked"
+
+    @async_step(retry=Retry(max_attempts=2, backoff="fixed", delay=3600, max_delay=3600, jitter=0))
+    def attempt(self) -> None:
+        raise ConnectionError("not yet")
+
+    @step
+    def reader(self, attempt: None) -> None: ...
 
 
 OCCUPIED = threading.Lock()
