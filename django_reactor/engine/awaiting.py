@@ -113,8 +113,8 @@ def _readers(run: Run, decision: Decision) -> Iterator[tuple[Run, AwaitUnit]]:
 
 
 def _time_left(reader: Run, reading: AwaitUnit, *, parks: bool) -> float | None:
-    """Seconds. Who parks counts from the dispatch, by the store's clock; a caller from when it began to wait. None if
-    the unit has ended, or the reader has failed, since it was not to wait any longer."""
+    """Seconds. Who parks counts from the dispatch, by the store's clock; a caller from when it began to wait for this
+    unit. None if that has ended, or the reader has failed, since it was not to wait any longer."""
     unit, services, tenure = reading.unit, reader.services, reader.tenure
     open_for = services.deliveries.open_for(unit.unit)
     if open_for is None:
@@ -123,9 +123,10 @@ def _time_left(reader: Run, reading: AwaitUnit, *, parks: bool) -> float | None:
     if parks:
         left = services.limits().park_timeout - open_for
     else:
-        if tenure.waits_since is None:
-            tenure.waits_since = services.clock.monotonic()
-        left = services.limits().read_timeout - (services.clock.monotonic() - tenure.waits_since)
+        now = services.clock.monotonic()
+        if unit.unit not in tenure.waits_since:
+            tenure.waits_since[unit.unit], tenure.looks = now, 0
+        left = services.limits().read_timeout - (now - tenure.waits_since[unit.unit])
     if left > 0:
         return left
     record(reader, _gave_up(reader, reading, WaitTimeout(f"unit {unit.step!r} has not ended in time")))

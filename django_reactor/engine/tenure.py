@@ -42,9 +42,10 @@ class Tenure:
     contentions: int = 0
     """How often in a row it was put off since others had what it needs."""
     holdings: Holdings = field(default_factory=Holdings)
-    waits_since: float | None = None
-    """When it began to wait for units, by the monotonic clock."""
+    waits_since: dict[UUID, float] = field(default_factory=dict)
+    """When it began to wait for a unit, by the monotonic clock."""
     looks: int = 0
+    """How often it has looked since then."""
     released: float | None = None
     """Given up before the end, to be delivered again in so many seconds."""
     paused: Sequence[OpenWait] | None = None

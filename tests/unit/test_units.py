@@ -212,6 +212,49 @@ def test_a_caller_gets_the_unit_that_ends_while_it_waits() -> None:
     assert result.value["reader"] == 41
 
 
+class Twice(Reactor[Any]):
+    @async_step
+    def one(self) -> int:
+        return 1
+
+    @async_step
+    def two(self) -> int:
+        return 2
+
+    @step
+    def first(self, one: int) -> int:
+        return one
+
+    @step
+    def long(self, first: int) -> int:
+        CLOCKS[0].advance(100)
+        return first
+
+    @step
+    def last(self, long: int, two: int) -> int:
+        return long + two
+
+
+CLOCKS: list[FakeClock] = []
+
+
+def test_a_caller_waits_for_each_unit_as_long_as_for_the_first() -> None:
+    fleet = Fleet(Twice)
+    CLOCKS[:] = [fleet.clock]
+    asked: list[str] = []
+
+    def deliver_after_a_while() -> None:
+        name = "one" if len(fleet.told) == 2 else "two"
+        asked.append(name)
+        if sum(fleet.clock.slept[-asked.count(name) :]) > 20:
+            fleet.deliver_to(fleet.unit(name).id)
+
+    fleet.clock.on_sleep = deliver_after_a_while
+    assert isinstance(fleet.start(), Success)
+    first, second = (fleet.clock.slept[asked.index(name)] for name in ("one", "two"))
+    assert first == second, "it looks as often, too"
+
+
 def test_a_park_ends_with_its_timeout_counted_from_the_dispatch() -> None:
     fleet = Fleet(reading(False, lambda: 1))
     fleet.services = replace(fleet.services, limits=lambda: Limits(park_timeout=100))
