@@ -12,9 +12,9 @@ from django.contrib.auth import get_user_model
 from django.test import Client, override_settings
 from django.urls import reverse
 from pydantic import BaseModel, Field
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.wait import WebDriverWait
 
 from django_reactor import Reactor, interrupt
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 PATIENCE = 20
 """Seconds for a page to come."""
+HAS_COME = "return !window.isLeft && document.readyState === 'complete'"
 
 
 class Operator:
@@ -50,10 +51,11 @@ class Operator:
         return str(self.find("#main").text)
 
     def click_through(self, css: str) -> None:
-        """Click, and wait for the page that follows."""
-        before = self.find("html")
+        """Click, and wait for the page that follows: this one bears a mark. Between the two the driver may complain."""
+        self.browser.execute_script("window.isLeft = true")
         self.find(css).click()
-        WebDriverWait(self.browser, PATIENCE).until(staleness_of(before))
+        wait = WebDriverWait(self.browser, PATIENCE, ignored_exceptions=[WebDriverException])
+        wait.until(lambda browser: browser.execute_script(HAS_COME))
 
     def picture(self, path: Path) -> None:
         assert self.browser.save_screenshot(str(path))
