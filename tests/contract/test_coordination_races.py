@@ -307,18 +307,19 @@ def test_nobody_waits_long_for_a_charge_that_is_not_committed(rows_are_locked: N
 
 
 def test_who_finds_a_charge_that_is_not_committed_can_go_on_with_its_own_transaction(rows_are_locked: None) -> None:
-    rates = DatabaseRateLimits()
+    """By keys of its own: beside a row that was just deleted, and is there again, InnoDB locks its neighbours too."""
+    rates, (before, contested, after) = DatabaseRateLimits(), (str(uuid4()) for _ in range(3))
 
     def in_a_transaction() -> bool:
         with transaction.atomic():
-            assert rates.charge("before", [WEEK]) is None
-            assert rates.charge("stripe", [WEEK]) is not None
-            return rates.charge("after", [WEEK]) is None
+            assert rates.charge(before, [WEEK]) is None
+            assert rates.charge(contested, [WEEK]) is not None
+            return rates.charge(after, [WEEK]) is None
 
     with another_session() as other, transaction.atomic():
-        assert rates.charge("stripe", [WEEK]) is None
+        assert rates.charge(contested, [WEEK]) is None
         assert other(in_a_transaction).result(PATIENCE)
-    assert sorted(RateCount.objects.values_list("key", "count")) == [("after", 1), ("before", 1), ("stripe", 1)]
+    assert dict(RateCount.objects.values_list("key", "count")) == {before: 1, contested: 1, after: 1}
 
 
 # -- ordered locks -----------------------------------------------------------------------------------------------------
