@@ -53,6 +53,7 @@ def _as_before() -> Iterator[None]:
     delivery, boot, stop = entry._deliver, list(processes._at_boot), list(processes._at_stop)
     processes._at_boot.clear()
     processes._at_stop.clear()
+    processes.stopped()  # whatever was a worker before
     yield
     entry._deliver = delivery
     processes._at_boot[:], processes._at_stop[:] = boot, stop
