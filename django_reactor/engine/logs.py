@@ -69,10 +69,12 @@ def parked(run: Run, waiting_for: str) -> None:
 
 
 def ended(run: Run, result: Result[Any]) -> None:
-    """Of an owner, in a worker. The failure of an element is its map's to tell."""
+    """Of an owner, in a worker. The failure of an element is its map's to tell. A person has to look at what could not
+    be undone: that is a warning."""
     record = run.record
     if run.status is Status.FAILED and isinstance(result, Failure) and record.relation is not Relation.ELEMENT:
-        logger.warning(
+        logger.log(
+            logging.WARNING if result.rollback_failures else logging.INFO,
             "event=django_reactor.failed reactor=%s step=%s execution_id=%s parent_id=%s error=%s rollback_failures=%d "
             "reason=%s",
             run.definition.label,

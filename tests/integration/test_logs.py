@@ -86,7 +86,7 @@ def test_each_move_and_the_end_in_a_worker_is_one_line_that_shows_no_secret(capl
             'error=None rollback_failures=0 reason="declined [REDACTED]\\nevent=forged"',
         ]
     )
-    assert [record.levelname for record in caplog.records if ".failed " in record.getMessage()] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if ".failed " in record.getMessage()] == ["INFO"]
 
 
 class Refusing(Step[int]):
@@ -108,6 +108,27 @@ class Failing(Reactor[Any]):
         fail("no")
 
 
+class Stuck(Reactor[Any]):
+    @step
+    def booked(self) -> int:
+        return 1
+
+    @booked.undo
+    def cancelled(self) -> None:
+        fail("nobody answers")
+
+    @step(after=["booked"])
+    def only(self) -> None:
+        fail("no")
+
+
+def test_a_failure_of_which_something_could_not_be_undone_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    Stuck.enqueue()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert line.startswith("event=django_reactor.failed ")
+    assert "rollback_failures=1" in line
+
+
 def test_what_a_caller_is_told_is_not_logged_and_an_element_that_fails_is_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -126,10 +147,11 @@ class Locked(Reactor[Any]):
     def only(self) -> None: ...
 
 
-def test_an_execution_that_fails_since_it_could_not_begin_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_execution_that_fails_since_it_could_not_begin_is_told_with_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     holds = runtime.services().coordination.holds
     assert holds.take(uuid7(), 1, Wanted(kind=HoldKind.LOCK, key="key", ttl=60))
     assert execution_of(Locked.enqueue()).status == "failed"
-    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert line.startswith("event=django_reactor.failed ")
+    (line,) = (each for each in said(caplog) if each.startswith("event=django_reactor.failed "))
     assert "LockUnavailable" in line
