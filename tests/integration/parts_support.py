@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+
+import pytest
+from django.test import override_settings
 
 from django_reactor import sweeper, worker
 from django_reactor.core.statuses import ENDS
+from django_reactor.engine import crash_points
 from django_reactor.engine.recovery import Pace
 from django_reactor.journal.fields import DbNow
 from django_reactor.journal.sweeps import OrmSweeps
 from django_reactor.models import Execution, MapRun, Wait
 
-__all__ = ["delivered", "nothing_is_left"]
+__all__ = ["DONE", "delivered", "messages_are_lost", "nothing_is_left"]
+
+DONE: list[str] = []
+"""What bodies did, in order."""
+
+
+@pytest.fixture
+def messages_are_lost() -> Iterator[None]:
+    DONE.clear()
+    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages", "MAX_RECOVERIES": 2}):
+        yield
+    crash_points.watch(None)
 
 
 def delivered() -> Execution:

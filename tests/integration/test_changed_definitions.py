@@ -4,32 +4,22 @@ is left that moves, or that claims to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
 from django_reactor import Reactor, compose, fail, interrupt, map_step, step, worker
 from django_reactor.engine import crash_points, map_loading
 from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.journal.fields import DbNow
 from django_reactor.models import Execution, MapRun, Wait
-from tests.integration.parts_support import delivered, nothing_is_left
+from tests.integration.parts_support import DONE, delivered, messages_are_lost, nothing_is_left
 from tests.stored import execution_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["messages_are_lost"]
 
-DONE: list[str] = []
-"""What bodies did, in order."""
-
-
-@pytest.fixture(autouse=True)
-def _messages_are_lost() -> Iterator[None]:
-    DONE.clear()
-    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages", "MAX_RECOVERIES": 2}):
-        yield
-    crash_points.watch(None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("messages_are_lost")]
 
 
 def part(label: str) -> type[Reactor[str]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
-from django.test import override_settings
 from django.utils.functional import lazy
 
 from django_reactor import Reactor, Step, async_step, compose, fail, interrupt, map_step, step, sweeper, worker
@@ -16,20 +14,12 @@ from django_reactor.engine.crash_points import CrashPoint
 from django_reactor.engine.execution_ports import LeaseLost
 from django_reactor.journal.fields import DbNow
 from django_reactor.models import Execution, MapRun, Wait
+from tests.integration.parts_support import DONE, messages_are_lost
 from tests.stored import execution_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["messages_are_lost"]
 
-DONE: list[str] = []
-"""What bodies did, in order."""
-
-
-@pytest.fixture(autouse=True)
-def _messages_are_lost() -> Iterator[None]:
-    DONE.clear()
-    with override_settings(DJANGO_REACTOR={"BACKEND": "tests.queues.LostMessages", "MAX_RECOVERIES": 2}):
-        yield
-    crash_points.watch(None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("messages_are_lost")]
 
 
 def dies(what: str) -> NoReturn:
