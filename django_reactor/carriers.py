@@ -1,14 +1,15 @@
 """What a worker needs from where an execution was started: `DJANGO_REACTOR["CARRY"]`.
 
 A carrier has `capture() -> JSON-compatible value` and `restore(value)`, a context manager around step bodies and undos.
-Shipped: `language`, `time_zone`. Others are named by their dotted path.
+Shipped: `language`, `time_zone`, and `opentelemetry` for whoever has installed the extra `otel`. Others are named by
+their dotted path.
 """
 
 from __future__ import annotations
 
 import zoneinfo
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import tzinfo
 from functools import cache
 from types import TracebackType
@@ -20,7 +21,7 @@ from django.utils.module_loading import import_string
 from django_reactor.conf import settings
 from django_reactor.exceptions import ConfigurationError
 
-__all__ = ["Carrier", "ConfiguredCarriers", "Language", "TimeZone"]
+__all__ = ["Carrier", "ConfiguredCarriers", "Language", "OpenTelemetry", "TimeZone"]
 
 
 class Carrier(Protocol):
@@ -103,7 +104,37 @@ class _Being:
             timezone.activate(self._before)
 
 
-SHIPPED: Mapping[str, type[Carrier]] = {"language": Language, "time_zone": TimeZone}
+class OpenTelemetry:
+    """The trace in which it was started, and its baggage, as the process's propagators write them (by default W3C's
+    `traceparent`, `tracestate` and `baggage`): spans of a body in a worker belong to the span of whoever started it."""
+
+    def __init__(self) -> None:
+        try:
+            from opentelemetry import context, propagate
+        except ImportError as error:
+            raise ImportError(f"{error}; install django-reactor-saga[otel]") from error
+        self._inject, self._extract = propagate.inject, propagate.extract
+        self._attach, self._detach = context.attach, context.detach
+
+    def capture(self) -> dict[str, str] | None:
+        written: dict[str, str] = {}
+        self._inject(written)
+        return written or None
+
+    @contextmanager
+    def restore(self, value: Mapping[str, str]) -> Iterator[None]:
+        token = self._attach(self._extract(value))
+        try:
+            yield
+        finally:
+            self._detach(token)
+
+
+SHIPPED: Mapping[str, type[Carrier]] = {
+    "language": Language,
+    "time_zone": TimeZone,
+    "opentelemetry": OpenTelemetry,
+}
 
 
 @cache

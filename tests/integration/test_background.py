@@ -16,6 +16,7 @@ from django.contrib.auth.models import Group
 from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone, translation
+from opentelemetry import trace
 
 from django_reactor import (
     Background,
@@ -222,6 +223,23 @@ def test_language_and_time_zone_travel_with_the_execution() -> None:
     assert execution.carried == {"language": "fr", "time_zone": "Asia/Tokyo"}
     translation.activate("en")
     assert execution.result().unwrap() == {"speak": ("fr", "Asia/Tokyo")}
+
+
+def test_the_trace_travels_with_the_execution_and_with_its_units() -> None:
+    class Traced(Reactor[Any]):
+        @async_step
+        def letter(self) -> int:
+            return trace.get_current_span().get_span_context().span_id
+
+        @step
+        def rest(self, letter: int) -> tuple[int, int]:
+            return letter, trace.get_current_span().get_span_context().span_id
+
+    span = trace.NonRecordingSpan(trace.SpanContext(trace_id=7, span_id=11, is_remote=False))
+    with override_settings(DJANGO_REACTOR={"BACKEND": "immediate", "CARRY": ["opentelemetry"]}):
+        with transaction.atomic(), trace.use_span(span):
+            result = Traced.enqueue()
+        assert execution_of(result).result().unwrap() == {"rest": (11, 11)}
 
 
 def test_a_hand_off_after_a_unit_comes_once_that_is_started() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,9 +10,11 @@ from contextlib import contextmanager
 import pytest
 from django.test import override_settings
 from django.utils import timezone, translation
+from opentelemetry import baggage, context, trace
 
 from django_reactor import carriers
-from django_reactor.carriers import ConfiguredCarriers, Language, TimeZone
+from django_reactor.carriers import ConfiguredCarriers, Language, OpenTelemetry, TimeZone
+from django_reactor.exceptions import ConfigurationError
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,33 @@ def test_where_the_project_s_time_zone_held_it_holds_again_also_when_it_is_chang
             timezone.activate(zoneinfo.ZoneInfo(body))
     with override_settings(TIME_ZONE="Europe/Rome"):
         assert timezone.get_current_timezone_name() == "Europe/Rome"
+
+
+def test_a_trace_and_its_baggage_are_current_in_the_block_and_what_was_before_again_after_it() -> None:
+    def current() -> tuple[int, object]:
+        return trace.get_current_span().get_span_context().trace_id, baggage.get_baggage("shop")
+
+    started_in = trace.NonRecordingSpan(trace.SpanContext(trace_id=7, span_id=11, is_remote=False))
+    with trace.use_span(started_in):
+        token = context.attach(baggage.set_baggage("shop", "CD"))
+        carried = OpenTelemetry().capture()
+        context.detach(token)
+    nothing = current()
+    with pytest.raises(ZeroDivisionError), OpenTelemetry().restore(carried or {}):
+        assert current() == (7, "CD")
+        raise ZeroDivisionError
+    assert current() == nothing == (0, None)
+
+
+def test_outside_of_a_trace_nothing_is_carried() -> None:
+    assert OpenTelemetry().capture() is None
+
+
+def test_a_trace_that_cannot_be_carried_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    carriers.carrier.cache_clear()
+    with pytest.raises(ConfigurationError, match=r"'opentelemetry'.*install django-reactor-saga\[otel\]"):
+        carriers.carrier("opentelemetry")
 
 
 def test_all_that_was_carried_is_restored_and_taken_back_after_an_error() -> None:
