@@ -28,8 +28,8 @@ __all__ = ["POLL", "Gate", "Unavailable", "waiting"]
 
 logger = logging.getLogger("django_reactor")
 
-POLL = 0.1
-"""Seconds between two tries of whoever waits."""
+POLL = 0.005, 0.1
+"""Seconds between two tries of whoever waits: at first, and at most. Each pause is twice the one before."""
 Tell = Callable[..., None]
 
 
@@ -43,7 +43,7 @@ class Unavailable(Exception):
 
 def waiting(services: Services, attempt: Callable[[], None]) -> None:
     """Try until it works, as long as the declaration that stands in the way allows. Raises the last `Unavailable`."""
-    clock = services.clock
+    clock, (pause, longest) = services.clock, POLL
     since = clock.monotonic()
     while True:
         try:
@@ -52,7 +52,8 @@ def waiting(services: Services, attempt: Callable[[], None]) -> None:
             left = -1.0 if unavailable.wait is None else unavailable.wait - (clock.monotonic() - since)
             if left <= 0:
                 raise
-            clock.sleep(min(POLL, left))
+            clock.sleep(min(pause, left))
+            pause = min(2 * pause, longest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,17 @@ def test_a_caller_waits_as_long_as_the_lock_says() -> None:
     assert sum(fleet.clock.slept) == pytest.approx(2, abs=0.11)
 
 
+def test_whoever_waits_asks_soon_at_first_and_then_ten_times_a_second() -> None:
+    """Most locks are held for a moment; a lock that is not is asked for by all who wait."""
+    fleet = Rivals(a_shop(lock=Lock("stock:{sku}", wait=1)))
+    fleet.lock("stock:A-1")
+    with pytest.raises(LockUnavailable):
+        fleet.start()
+    *pauses, _ = fleet.clock.slept
+    assert pauses[:5] == [0.005, 0.01, 0.02, 0.04, 0.08]
+    assert {*pauses[5:]} == {0.1}
+
+
 def test_a_lock_is_free_after_a_failure_and_not_before_the_last_undo() -> None:
     seen: list[UUID | None] = []
     look: Callable[[Any], Any] = lambda run: seen.append(fleet.holder("stock:A-1"))  # noqa: E731
