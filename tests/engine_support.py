@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -164,6 +165,10 @@ class FakeClock:
         self.slept.append(seconds)
         self.advance(seconds)
         self.on_sleep()
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        if not event.is_set():
+            self.sleep(seconds)
 
     def advance(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)

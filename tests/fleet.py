@@ -478,6 +478,10 @@ class Wall:
             self.process.renew()
         self.process.instant()
 
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        if not event.is_set():
+            self.sleep(seconds)
+
 
 class Block:
     """The open transaction of an atomic step, and the port's `Scope`: its effects are seen once it is committed."""

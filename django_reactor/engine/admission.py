@@ -90,9 +90,9 @@ def charge(services: Services, limits: Sequence[Limited]) -> None:
         try:
             too_many = services.coordination.rate_limits.charge(limit.key, limit.windows)
         except StoreUnavailable as error:
-            raise Unavailable(error, None) from None
+            raise Unavailable(error) from None
         if too_many is not None:
-            raise Unavailable(limit.exceeded(too_many.window, too_many.retry_after), None)
+            raise Unavailable(limit.exceeded(too_many.window, too_many.retry_after))
 
 
 # -- at the start, in a caller -----------------------------------------------------------------------------------------

@@ -29,30 +29,31 @@ __all__ = ["POLL", "Gate", "Unavailable", "waiting"]
 logger = logging.getLogger("django_reactor")
 
 POLL = 0.005, 0.1
-"""Seconds between two tries of whoever waits: at first, and at most. Each pause is twice the one before."""
+"""Seconds between two tries of whoever waits: at first, and at most. Each pause is twice the one before, and ends when
+what is waited for is freed in this process."""
 Tell = Callable[..., None]
 
 
 class Unavailable(Exception):
-    """Not now. `wait` is how many seconds the declaration allows to try; None: trying at once again is of no use."""
+    """Not now. Without a demand, whose declaration says how long to try, trying at once again is of no use."""
 
-    def __init__(self, error: ContentionError, wait: float | None, demand: Demand | None = None) -> None:
-        self.error, self.wait, self.demand = error, wait, demand
+    def __init__(self, error: ContentionError, demand: Demand | None = None) -> None:
+        self.error, self.demand = error, demand
         super().__init__(error)
 
 
 def waiting(services: Services, attempt: Callable[[], None]) -> None:
     """Try until it works, as long as the declaration that stands in the way allows. Raises the last `Unavailable`."""
-    clock, (pause, longest) = services.clock, POLL
+    clock, room, (pause, longest) = services.clock, services.coordination.keeper.room, POLL
     since = clock.monotonic()
     while True:
         try:
             return attempt()
         except Unavailable as unavailable:
-            left = -1.0 if unavailable.wait is None else unavailable.wait - (clock.monotonic() - since)
-            if left <= 0:
+            demand = unavailable.demand
+            if demand is None or (left := demand.wait - (clock.monotonic() - since)) <= 0:
                 raise
-            clock.sleep(min(pause, left))
+            room.wait(clock, demand.wanted.kind_and_key, min(pause, left))
             pause = min(2 * pause, longest)
 
 
@@ -114,9 +115,9 @@ class Gate:
         try:
             hold = stores.holds.take(self.owner, self.epoch, demand.wanted)
         except StoreUnavailable as error:
-            raise Unavailable(error, demand.wait, demand) from None
+            raise Unavailable(error, demand) from None
         if hold is None:
-            raise Unavailable(demand.unavailable(), demand.wait, demand)
+            raise Unavailable(demand.unavailable(), demand)
         holding = Holding(hold=hold, auto_extend=demand.auto_extend, good_until=FOREVER, step=step)
         stores.keeper.confirm(holding, asked_at)
         return holding
@@ -215,9 +216,11 @@ class Gate:
 
     def freed(self, holdings: Sequence[Holding]) -> None:
         """They are free, or will be with the caller's transaction."""
+        keeper = self.services.coordination.keeper
         for holding in holdings:
             if not holding.waits_for_commit:
-                self.services.coordination.keeper.drop(holding)
+                keeper.drop(holding)
+                keeper.room.freed(holding.hold.wanted.kind_and_key)
             self.tell(f"{holding.hold.wanted.kind}_released", key=holding.key, step=holding.step)
 
     def release(self, holds: Sequence[Hold]) -> None:

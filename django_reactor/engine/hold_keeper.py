@@ -4,7 +4,8 @@
    by the local clock, until the time *before* the call plus 5/6 of its ttl.
 2. One that was not confirmed is tried again soon; whether it is lost its runner finds out before the next body.
 3. What a caller's transaction gave up by being rolled back is freed here: nobody else would.
-4. It keeps nothing that no run refers to any more: an interruption may strike a run between any two things that it does
+4. Whoever waits here for what is freed here is woken.
+5. It keeps nothing that no run refers to any more: an interruption may strike a run between any two things that it does
    to give a hold up, and what is left half given up has to lapse.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Callable
 
 from django_reactor.engine.coordination_ports import Holds
 from django_reactor.engine.holdings import FOREVER, Holding
+from django_reactor.engine.waiting_room import WaitingRoom
 
 __all__ = ["HoldKeeper", "Pledge"]
 
@@ -39,11 +41,12 @@ class HoldKeeper:
         self.reset()
 
     def reset(self) -> None:
-        """A forked child keeps nothing alive of what its parent has taken."""
+        """A forked child keeps nothing alive of what its parent has taken, and nobody waits in it."""
         self._lock = threading.RLock()  # a finalizer may strike whoever has it
         self._kept: weakref.WeakValueDictionary[int, Holding] = weakref.WeakValueDictionary()
         self._abandoned: deque[Holding] = deque()
         self._free_at = 0.0
+        self.room = WaitingRoom()
 
     def confirm(self, holding: Holding, asked_at: float) -> None:
         """It was taken, or extended, by a call of the store that began then."""
@@ -70,7 +73,9 @@ class HoldKeeper:
     def free(self, holding: Holding) -> bool:
         """Whether it was still held."""
         self.drop(holding)
-        return bool(self._holds.release([holding.hold]))
+        released = self._holds.release([holding.hold])
+        self.room.freed(holding.hold.wanted.kind_and_key)
+        return bool(released)
 
     def rest(self, *holdings: Holding) -> None:
         """Nobody runs with these for a while: they hold for a whole ttl from now, and no longer."""

@@ -77,7 +77,7 @@ def clear_the_way(services: Services, orders: Sequence[Ordered]) -> None:
             passed_over(services, order, head)
             after = services.coordination.turns.head(order.key)
             if after is not None and after.number == head.number:
-                raise Unavailable(order.out_of_turn(head), None)
+                raise Unavailable(order.out_of_turn(head))
             head = after
 
 

@@ -6,6 +6,7 @@ passes the same contract suite.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -107,6 +108,9 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        """Sleep, but no longer than until this is set."""
 
 
 class Observer(Protocol):

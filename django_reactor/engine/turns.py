@@ -44,7 +44,7 @@ def turn_at_start(run: Run, orders: Sequence[Ordered]) -> str:
     for order in orders:
         turn = _turn(run, order, "")
         if turn.state is TurnState.WAITS:
-            raise Unavailable(order.out_of_turn(turn.head), None)
+            raise Unavailable(order.out_of_turn(turn.head))
         if turn.state is TurnState.CHAIN_FAILED:
             return _broken_chain(order, turn)
     return ""
@@ -101,7 +101,7 @@ def _arrive(run: Run, orders: Sequence[Ordered], step: str) -> None:
         for order in orders if hands_back else ():
             turn = _turn(run, order, step)
             if turn.state is TurnState.WAITS:
-                raise Unavailable(order.out_of_turn(turn.head), None)
+                raise Unavailable(order.out_of_turn(turn.head))
 
     services.transactions.carried_out(statements)
 

@@ -3,6 +3,7 @@ cut off is on record for a later undo or retry."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,6 +97,9 @@ class Impatient:
     def sleep(self, seconds: float) -> None:
         self.asked_for.append(seconds)
         raise self.kind
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        self.sleep(seconds)
 
 
 def last_entry(execution: Execution) -> tuple[str, str, str | None]:

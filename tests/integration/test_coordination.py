@@ -30,6 +30,7 @@ from django_reactor import (
 )
 from django_reactor.coordination.database.holds import DatabaseHolds
 from django_reactor.core.statuses import Action, Status
+from django_reactor.engine import gates
 from django_reactor.engine.coordination_ports import HoldKind, Wanted
 from django_reactor.exceptions import ConfigurationError, LockUnavailable, RateLimited
 from django_reactor.models import Execution, Holder, JournalEntry, RateCount
@@ -68,7 +69,16 @@ class Counter(Reactor[Any]):
 
 class Patient(Counter):
     class Meta:
-        lock = Lock("counter:{name}", wait=10)
+        lock = Lock("counter:{name}", wait=60)
+
+
+class CountedAlone(Counter):
+    class Meta:
+        lock = None
+
+    @step(lock=Lock("counter:{name}", ttl=30))
+    def count(self) -> Any:
+        return during(self)
 
 
 class Limited(Counter):
@@ -204,6 +214,32 @@ def test_a_caller_waits_for_the_lock() -> None:
         return Patient.run()
 
     assert all(result.is_success for result in together(2, one_of_two))
+
+
+@pytest.mark.parametrize("freed_by", [Counter, CountedAlone], ids=["its end", "its step"])
+def test_a_caller_that_waits_goes_on_when_it_is_freed_in_its_process(
+    freed_by: type[Counter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when it would ask again."""
+    global during
+    monkeypatch.setattr(gates, "POLL", (60.0, 60.0))
+    room = runtime.services().coordination.keeper.room
+    key, entered = (HoldKind.LOCK, "counter:a"), threading.Event()
+
+    def waits(run: Any) -> None:
+        if not entered.is_set():
+            entered.set()
+            eventually(lambda: room.number_waiting(key) == 1, "somebody waits")
+
+    during = waits
+
+    def one_of_two(number: int) -> Any:
+        assert number == 0 or entered.wait(20)
+        return (freed_by, Patient)[number].run()
+
+    begun = time.monotonic()
+    assert all(result.is_success for result in together(2, one_of_two))
+    assert time.monotonic() - begun < 30
 
 
 def test_a_closed_period_is_stored_as_halted() -> None:

@@ -16,13 +16,14 @@ from django.test import override_settings
 
 from django_reactor import Background, Dispatched, Lock, Period, Reactor, Step, runtime, step
 from django_reactor.coordination.memory_holds import MemoryHolds
+from django_reactor.engine import gates
 from django_reactor.engine.coordination_ports import Hold, HoldKind, Wanted
 from django_reactor.engine.hold_keeper import HoldKeeper
 from django_reactor.engine.leases import LeaseKeeper, boottime
 from django_reactor.exceptions import LockUnavailable, StoreUnavailable
 from django_reactor.journal.executions import OrmExecutions
 from django_reactor.models import Execution
-from tests.contract.committed import eventually, transactional_db
+from tests.contract.committed import another_session, eventually, transactional_db
 
 __all__ = ["transactional_db"]
 
@@ -77,6 +78,11 @@ class Work(Reactor[Any]):
     @step
     def work(self) -> UUID | None:
         return owner(runtime.services().coordination.holds)
+
+
+class Waiting(Work):
+    class Meta:
+        lock = Lock(KEY, wait=60)
 
 
 class Short(Work):
@@ -156,6 +162,17 @@ def test_a_callers_rollback_frees_the_lock(holds: Moody) -> None:
         1 / 0  # noqa: B018
     gc.collect()
     eventually(lambda: owner(holds) is None, "the release")
+
+
+def test_whoever_waits_for_it_here_is_woken_by_the_commit(holds: Moody, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "POLL", (60.0, 60.0))
+    room = runtime.services().coordination.keeper.room
+    with another_session() as other:
+        with transaction.atomic():
+            Work.run()
+            waiting = other(Waiting.run)
+            eventually(lambda: room.number_waiting((HoldKind.LOCK, KEY)) == 1, "somebody waits")
+        assert waiting.result(20).is_success
 
 
 def test_it_is_extended_until_then(holds: Moody) -> None:

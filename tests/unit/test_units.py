@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -801,6 +802,9 @@ class Skewed:
 
     def sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        self.clock.wait(event, seconds)
 
 
 def test_a_reader_that_kills_its_process_again_and_again_is_poison_though_it_read_a_unit() -> None:
