@@ -113,7 +113,7 @@ def enter_at_start(run: Run, demands: Demands, store: Callable[[], bool]) -> boo
     entering = _Together(run, gate, demands, store) if together else _TakenFirst(run, gate, demands, store)
     try:
         clear_the_way(run.services, demands.orders)
-        waiting(run.services, entering.attempt)
+        waiting(run.services, demands.holds, entering.attempt)
     except Unavailable as refused:
         gate.notice_refused(refused, "")
         raise refused.error from None

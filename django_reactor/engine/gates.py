@@ -42,10 +42,17 @@ class Unavailable(Exception):
         super().__init__(error)
 
 
-def waiting(services: Services, attempt: Callable[[], None]) -> None:
-    """Try until it works, as long as the declaration that stands in the way allows. Raises the last `Unavailable`."""
+def waiting(services: Services, demands: Sequence[Demand], attempt: Callable[[], None]) -> None:
+    """Try until it works, as long as the declaration that stands in the way allows. Raises the last `Unavailable`.
+
+    Whoever would overtake those who wait in this process already stands back for a moment first: it would often win,
+    and have one of them ask in vain."""
     clock, room, (pause, longest) = services.clock, services.coordination.keeper.room, POLL
     since = clock.monotonic()
+    for asked in demands:
+        if asked.wait and room.number_waiting(asked.wanted.kind_and_key):
+            room.wait(clock, asked.wanted.kind_and_key, min(pause, asked.wait))
+            break
     while True:
         try:
             return attempt()
@@ -80,7 +87,7 @@ class Gate:
 
         try:
             if waits:
-                waiting(self.services, attempt)
+                waiting(self.services, [each for each in demands if not self.holdings.get(each.wanted)], attempt)
             else:
                 attempt()
         except Unavailable as refused:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,6 +30,7 @@ from django_reactor.engine import crash_points, starting
 from django_reactor.engine.coordination_ports import HoldKind, Wanted
 from django_reactor.engine.services import Limits
 from django_reactor.exceptions import ArgumentError, LockUnavailable, SemaphoreUnavailable
+from django_reactor.runtime import SystemClock
 from tests.coordination_support import OTHER, Rivals
 
 pytestmark = pytest.mark.usefixtures("own_registry")
@@ -106,6 +109,18 @@ def test_whoever_waits_asks_soon_at_first_and_then_ten_times_a_second() -> None:
     *pauses, _ = fleet.clock.slept
     assert pauses[:5] == [0.005, 0.01, 0.02, 0.04, 0.08]
     assert {*pauses[5:]} == {0.1}
+
+
+def test_whoever_comes_later_stands_back_for_those_who_wait_in_the_process_already() -> None:
+    fleet = Rivals(a_shop(lock=Lock("stock:{sku}", wait=1)))
+    room, key = fleet.services.coordination.keeper.room, (HoldKind.LOCK, "stock:A-1")
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(room.wait, SystemClock(), key, 60)
+        while not room.number_waiting(key):
+            time.sleep(0.001)
+        assert fleet.start().is_success
+        assert fleet.clock.slept == [0.005]
+        waits.result(30)  # it was freed
 
 
 def test_a_lock_is_free_after_a_failure_and_not_before_the_last_undo() -> None:

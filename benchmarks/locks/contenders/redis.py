@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.locks.polling import Polled
+from benchmarks.locks.gates import Gated
 
 __all__ = ["session"]
 
 
-def session(environment: Mapping[str, str]) -> Polled:
-    from django_reactor.coordination.redis.holds import RedisHolds
-
-    return Polled(RedisHolds())
+def session(environment: Mapping[str, str]) -> Gated:
+    return Gated()
