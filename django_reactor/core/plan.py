@@ -207,7 +207,8 @@ class Definition:
     coordination: Coordination = field(default_factory=Coordination)
     retention: timedelta | None = None
     output: Output | None = None
-    """What validates the value of a `Reactor[T]`."""
+    """The T of a `Reactor[T]`, for the checks of its declaration. Its value is the result of a step, and validated as
+    such."""
 
     @cached_property
     def label(self) -> str:
