@@ -83,6 +83,10 @@ class Attempt:
     def may_within(self, begin: float, end: float) -> bool:
         return self.asked <= end and begin <= self.may_until
 
+    def is_leaving_within(self, begin: float, end: float) -> bool:
+        """It has asked to be freed, and got its answer."""
+        return self.leaves <= end and begin <= self.left < FOREVER
+
     def __str__(self) -> str:
         return f"{self.owner[-3:]}/{self.epoch} of {self.key} at {self.asked:.4f}"
 
@@ -157,7 +161,8 @@ def _attempt(group: Sequence[Event], dead: dict[int, float]) -> Attempt:
 
 def faults_of_holds(events: Sequence[Event], *, locks_what_it_sees: bool = False) -> list[str]:
     """Between the stamps of an event "excused" the store may refuse whom it likes: it was started again. A store that
-    `locks_what_it_sees` refuses whoever looks while another does."""
+    `locks_what_it_sees` refuses whoever looks while another does, or while it gives up what has lapsed: a process that
+    is stopped in the middle of that keeps the row locked until it goes on."""
     excused = [(event["stamp"], event["until"]) for event in events if event["what"] == "excused"]
     return [
         fault for attempts in attempts_of(events).values() for fault in _faults(attempts, excused, locks_what_it_sees)
@@ -192,7 +197,9 @@ def _faults(attempts: Sequence[Attempt], excused: Collection[tuple[float, float]
             yield from _crowd(attempt, near)
     yield from _zombies(granted)
     for attempt in attempts:
-        if attempt.refused < FOREVER and not _is_explained(attempt, near, excused, locks):
+        if attempt.refused == FOREVER or _is_explained(attempt, near, excused, locks):
+            continue
+        if not locks or not any(each.is_leaving_within(attempt.asked, attempt.refused) for each in granted):
             yield f"{attempt} was refused at {attempt.refused:.4f}, and nobody can have held it"
 
 

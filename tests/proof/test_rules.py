@@ -94,6 +94,15 @@ def test_a_store_that_was_started_again_may_refuse_for_a_while() -> None:
     assert not faults_of_holds([event("excused", 3, until=5), *refused])
 
 
+def test_a_store_that_locks_what_it_sees_may_refuse_while_what_has_lapsed_is_given_up() -> None:
+    """By a process that was stopped in the middle of it."""
+    lapsed = attempt("a", ("has", 1.1), ("leaves", 1.2), ("left", 30), at=1)
+    meanwhile, afterwards = attempt("b", ("refused", 25.1), at=25), attempt("b", ("refused", 31.1), at=31)
+    assert faults_of_holds([*lapsed, *meanwhile])
+    assert not faults_of_holds([*lapsed, *meanwhile], locks_what_it_sees=True)
+    assert faults_of_holds([*lapsed, *afterwards], locks_what_it_sees=True)
+
+
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
