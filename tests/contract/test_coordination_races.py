@@ -113,6 +113,25 @@ def test_what_another_has_taken_and_not_committed_is_unavailable_at_once_and_fre
     assert holds.release([hold]) == ({hold} if ends == "commit" else set())
 
 
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_who_finds_a_semaphore_taken_keeps_no_other_key_from_others(
+    holds: DatabaseHolds, limit: int, rows_are_locked: None
+) -> None:
+    """Though its transaction goes on, and rows of other keys are right behind those that it has looked at."""
+    wanted, others = semaphore("many", limit=limit), [lock(f"beside {number}") for number in range(20)]
+    holds.release([take(holds, each) for each in [*[wanted] * limit, *others]])
+
+    def looks_in_vain() -> list[str]:
+        with transaction.atomic(), another_session() as third:
+            assert holds.take(uuid4(), 1, wanted) is None
+            return third(lambda: [each.key for each in others if holds.take(uuid4(), 1, each) is None]).result(PATIENCE)
+
+    with another_session() as second, transaction.atomic():
+        for _ in range(limit):
+            take(holds, wanted)
+        assert second(looks_in_vain).result(PATIENCE) == []
+
+
 @WANTED
 @pytest.mark.parametrize("known", [False, True], ids=["for the first time", "again"])
 def test_who_finds_it_taken_in_its_own_transaction_can_go_on_with_that(

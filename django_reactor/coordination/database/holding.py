@@ -49,13 +49,15 @@ class Holding:
         key, slot, owner, epoch, expires_at = map(column, ("key_digest", "slot", "owner", "epoch", "expires_at"))
         of_key = f"{key} = %s AND {column('kind')} = %s"
         free = f"({owner} IS NULL OR ({owner} <> %s AND {expires_at} <= {now}) OR ({owner} = %s AND {epoch} <= %s))"
-        within = f"{of_key} AND {slot} BETWEEN %s AND %s AND {free} ORDER BY {slot} LIMIT 1"
+        self._one_by_one = connection.vendor == "mysql"
+        which = f"{slot} = %s" if self._one_by_one else f"{slot} BETWEEN %s AND %s"
+        within = f"{of_key} AND {which} AND {free} ORDER BY {slot} LIMIT 1"
         ours = f"{of_key} AND {slot} = %s AND {owner} = %s AND {epoch} = %s"
         takes = f"{owner} = %s, {epoch} = %s, {expires_at} = {until}"
         named = holder.adapter("owner")
         self._owner = holder.reader("owner")
         takes_with = [named, as_is, as_is]
-        within_of = [as_is] * 4 + [named, named, as_is]
+        within_of = [as_is] * (3 if self._one_by_one else 4) + [named, named, as_is]
         ours_of = [as_is] * 3 + [named, as_is]
         self.slots_of_key = Statement(
             f"SELECT {slot}, {owner}, {epoch}, {owner} IS NOT NULL AND {expires_at} > {now} FROM {holder.name} "
@@ -79,10 +81,19 @@ class Holding:
             for number, owner, epoch, is_held in rows
         ]
 
-    def take(self, connection: BaseDatabaseWrapper, claim: Claim, within: Range) -> int | None:
-        """The number of the slot."""
+    def take(self, connection: BaseDatabaseWrapper, claim: Claim, within: Range, likely: Sequence[int]) -> int | None:
+        """The number of the slot. `likely` are those that may have rows, the likeliest to be free first.
+
+        MySQL, which goes over a range of slots, locks the row behind it too: that of another key. So there it is asked
+        for one slot after another."""
+        if not self._one_by_one:
+            return self._take(connection, claim, within.first, within.last)
+        taken = (self._take(connection, claim, number) for number in likely if within.first <= number <= within.last)
+        return next((number for number in taken if number is not None), None)
+
+    def _take(self, connection: BaseDatabaseWrapper, claim: Claim, *slots: int) -> int | None:
         takes = [claim.owner, claim.epoch, claim.wanted.ttl]
-        where = [claim.digest, claim.wanted.kind.value, within.first, within.last]
+        where = [claim.digest, claim.wanted.kind.value, *slots]
         return self.taking.carry_out(connection, takes, [*where, claim.owner, claim.owner, claim.epoch])
 
     def make(self, connection: BaseDatabaseWrapper, claim: Claim, number: int) -> bool:

@@ -126,7 +126,7 @@ class _Taking:
             within = ONLY_SLOT if is_lock else self._takeable(slots)
             if within is None:
                 return None
-            taken = self._holding.take(self._connection, self._claim, within)
+            taken = self._holding.take(self._connection, self._claim, within, [0] if is_lock else self._likely(slots))
             if taken is not None:
                 return taken
             self._known.update(slot.number for slot in slots or self._slots())
@@ -134,6 +134,10 @@ class _Taking:
             if made is not SOMEBODY_WAS_QUICKER:
                 return made
         return None
+
+    def _likely(self, slots: Sequence[Slot]) -> list[int]:
+        held = {slot.number for slot in slots if slot.is_held}
+        return sorted({slot.number for slot in slots} | self._known, key=lambda number: (number in held, number))
 
     def _slots(self) -> Sequence[Slot]:
         return self._holding.slots(self._connection, self._claim)
