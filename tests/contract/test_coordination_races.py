@@ -113,6 +113,23 @@ def test_what_another_has_taken_and_not_committed_is_unavailable_at_once_and_fre
     assert holds.release([hold]) == ({hold} if ends == "commit" else set())
 
 
+@pytest.mark.parametrize("number", range(1, 7))
+def test_whose_slot_is_given_up_and_taken_by_another_while_it_asks_for_it_gets_a_free_one(
+    holds: DatabaseHolds, number: int
+) -> None:
+    wanted = semaphore(limit=3)
+    holds.release([take(holds, wanted) for _ in range(3)])
+    earlier = take(holds, wanted)
+
+    def hand_over() -> None:
+        holds.release([earlier])
+        holds.take(uuid4(), 1, wanted)
+
+    handed_over = Between(number, hand_over)
+    with connection.execute_wrapper(handed_over):
+        assert holds.take(earlier.owner, 2, wanted) is not None
+
+
 @pytest.mark.parametrize("limit", [1, 2, 5])
 def test_who_finds_a_semaphore_taken_keeps_no_other_key_from_others(
     holds: DatabaseHolds, limit: int, rows_are_locked: None

@@ -129,6 +129,8 @@ class _Taking:
             taken = self._holding.take(self._connection, self._claim, within, [0] if is_lock else self._likely(slots))
             if taken is not None:
                 return taken
+            if within.own:  # it was given up since the look, and is another's: there may be more
+                continue
             self._known.update(slot.number for slot in slots or self._slots())
             made = self._make(within)
             if made is not SOMEBODY_WAS_QUICKER:
