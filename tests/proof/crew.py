@@ -36,12 +36,24 @@ GRACE = 20.0
 Begin = Callable[[Recorder, Callable[[], bool], int], None]
 
 
+class Over:
+    """A signal may strike whoever is setting it, which `threading.Event` does not bear."""
+
+    _is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+
 class Crew:
     """Single-threaded itself, so that it may fork."""
 
     def __init__(self, folder: Path, begin: Begin) -> None:
         self._path, self._begin = folder / EVENTS, begin
-        self._over = threading.Event()
+        self._over = Over()
         signal.signal(signal.SIGTERM, lambda *_: self._over.set())  # in each member, from its first instant on
         self._record = Recorder(self._path)
         self._members = {self._fork() for _ in range(PROCESSES)}
@@ -101,7 +113,7 @@ class Crew:
         return not stuck and not any(statuses)
 
 
-def _cycle(record: Recorder, begin: Begin, over: threading.Event) -> None:
+def _cycle(record: Recorder, begin: Begin, over: Over) -> None:
     failures: list[BaseException] = []
 
     def one(number: int) -> None:
