@@ -47,6 +47,8 @@ SIGNS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
+    """What was dispatched has no value: its execution is in the list of children, for whoever may see it."""
+
     seq: int
     step: str
     action: str
@@ -150,7 +152,7 @@ def _row(entry: JournalEntry, redactor: Redactor) -> Row:
         started_at=entry.started_at,
         took=duration(entry.started_at, entry.finished_at),
         arguments=_stored(entry, "arguments", redactor) or _arguments_of(error),
-        value=_stored(entry, "value", redactor),
+        value=None if entry.action == Action.DISPATCH else _stored(entry, "value", redactor),
         reason=redactor.scrub(entry.reason),
         error=error,
     )

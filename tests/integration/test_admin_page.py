@@ -184,6 +184,18 @@ def test_a_child_alone_that_may_not_be_seen_is_not_named(viewer: Client, monkeyp
     assert "There are others, which you may not see." in html
 
 
+def test_the_trace_shows_no_pointer_to_what_was_dispatched(viewer: Client) -> None:
+    execution, now, child = row(), datetime.now(UTC), uuid4()
+    for seq, value in enumerate((str(child), f"map:{child}"), 1):
+        JournalEntry.objects.create(
+            execution=execution, seq=seq, step="pack", action="dispatch", value=value, started_at=now, finished_at=now
+        )
+    html = text_of(viewer, page_url(execution))
+    assert html.count("<td>dispatch</td>") == 2
+    assert str(child) not in html
+    assert "[unreadable" not in html
+
+
 # -- what is gone ------------------------------------------------------------------------------------------------------
 
 
