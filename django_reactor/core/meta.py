@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -154,11 +155,9 @@ def _retention(where: str, value: Any) -> timedelta:
 
 
 def _days(where: str, value: Any) -> timedelta:
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError, ValueError):
             return timedelta(days=value)
-    except (OverflowError, ValueError):
-        pass
     raise DefinitionError(f"{where} must be a number of days or a timedelta; got {value!r}")
 
 

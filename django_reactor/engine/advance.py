@@ -8,14 +8,13 @@
    it leaves to it: obey a stop, wait, pause. While an interrupt is open anywhere in it, an owner that can only wait
    pauses.
 5. The lease is renewed meanwhile, unless it stands in a caller's open transaction, visible to nobody else.
-6. An interruption from outside rolls nothing back and goes on. In a caller it marks the execution `aborted`, in a
-   worker it leaves it pending; both name the step that was cut off. A lost lease ends the run without a write. Errors
-   of the store are raised as they are, and nothing is written: recovery reads what is true.
+6. An interruption from outside goes on, once it is written down (`breaking_off`). A lost lease ends the run without a
+   write. Errors of the store are raised as they are, and nothing is written: recovery reads what is true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_reactor.core.decisions import (
@@ -43,33 +42,29 @@ from django_reactor.core.decisions import (
 )
 from django_reactor.core.entries import Entry
 from django_reactor.core.outcomes import Snoozed
-from django_reactor.core.statuses import HELD, Action, Relation, Status, Stop
+from django_reactor.core.statuses import Action, Status, Stop
 from django_reactor.core.targets import resolve_target
 from django_reactor.engine import logs
 from django_reactor.engine.admission import Contended, enter
 from django_reactor.engine.awaiting import await_any
+from django_reactor.engine.breaking_off import give_back, interrupted
 from django_reactor.engine.composing import close, close_undone, open_part, reopened
 from django_reactor.engine.conclusions import conclude
 from django_reactor.engine.contention import give_way
 from django_reactor.engine.crash_points import CrashPoint, reached
 from django_reactor.engine.cutting_off import (
-    abort_entry,
-    cut_off_step,
-    note_cut_off,
     note_what_began,
     note_what_may_have_begun,
 )
 from django_reactor.engine.execution_ports import LeaseLost, Refused
 from django_reactor.engine.fan_out import settle
-from django_reactor.engine.interruptions import is_interruption, is_shutdown
+from django_reactor.engine.interruptions import is_interruption
 from django_reactor.engine.interrupts import apply_answer, ask, open_in, pause
-from django_reactor.engine.leaving import give_up_all, leaving_of
+from django_reactor.engine.leaving import give_up_all
 from django_reactor.engine.map_loading import load
 from django_reactor.engine.maps import begin_undo, is_undone_elsewhere, next_element, next_undo, passed
 from django_reactor.engine.parking import wait_in_line
-from django_reactor.engine.parts import begun_part
 from django_reactor.engine.recording import end, give_up, next_decision, reconsider, record, release_of
-from django_reactor.engine.records import Message, Move, Recoveries
 from django_reactor.engine.rollback import compensate, undo
 from django_reactor.engine.run import Blocked, Run
 from django_reactor.engine.step_gates import unavailable_entry
@@ -102,7 +97,7 @@ def advance(run: Run, before: Callable[[], None] = lambda: None) -> Result[Any]:
     except BaseException as error:
         if is_interruption(error):
             try:
-                _interrupted(run, error, blocks)
+                interrupted(run, error, blocks)
             finally:
                 raise error
         raise
@@ -136,7 +131,7 @@ def carry_on(run: Run) -> Decision:
         if run.tenure.in_worker and run.services.is_stopping():
             if run.tenure.may_have_run:
                 note_what_began(run.owner)
-            _give_back(run.owner, None, shut_down=True)
+            give_back(run.owner, None, shut_down=True)
             break
         decision = _carry_out(run, decision)
     return decision
@@ -282,7 +277,7 @@ def _released(run: Run) -> Result[Any]:
     if run.tenure.holdings:
         run.gate.rest()
     if run.tenure.released != UNTIL_WOKEN:
-        _send(run, run.tenure.released or 0.0)
+        run.send_again(run.tenure.released or 0.0)
     return Dispatched(run.id, results=run.results)
 
 
@@ -291,13 +286,6 @@ def _paused(run: Run, waits: Sequence[OpenWait]) -> Result[Any]:
     give_up_all(run)
     run.notice("execution_paused", waits=waits)
     return Paused(run.id, waits=waits, results=run.results)
-
-
-def _send(run: Run, delay: float) -> None:
-    record = run.record
-    run.services.messenger.send(
-        Message(execution_id=run.id, queue_name=record.queue_name, priority=record.priority, delay=delay)
-    )
 
 
 def _obey_stop(run: Run, decision: ObeyStop) -> Decision:
@@ -348,39 +336,6 @@ def _tell(run: Run) -> None:
     run.notice(f"execution_{run.status}")
 
 
-def _interrupted(run: Run, interruption: BaseException, blocks: Collection[str]) -> None:
-    """Written from wherever it struck: nobody here knows whether a write that it met was carried out. `blocks` are the
-    databases on which a caller had a transaction open."""
-    run.services.transactions.reconnect(but=blocks)
-    run.reload()
-    begun = begun_part(run)
-    step = cut_off_step(begun)
-    if step and begun is not run:
-        note_cut_off(begun, step)
-        step = ""
-    entry = abort_entry(run, step)
-    if run.tenure.in_worker or run.record.relation is Relation.ELEMENT:  # which nobody could retry, and its map awaits
-        _give_back(run, entry, shut_down=is_shutdown(interruption))
-        _send(run, 0.0)
-    else:
-        _abort(run, entry)
-        give_up_all(run)
-        run.notice("execution_aborted")
-
-
-def _give_back(run: Run, entry: Entry | None, *, shut_down: bool) -> None:
-    """A worker that is shut down makes the delivery as if it had not been; any other interruption counts as one that
-    made no progress, so that it ends as poison if it never does."""
-    recoveries = Recoveries.GIVE_BACK if shut_down else Recoveries.KEEP
-    release = release_of(run, Status.PENDING, recoveries=recoveries, ignores_stop=True)
-    try:
-        run.services.journal.release(run.lease, release, entry)
-    except Refused:
-        run.services.journal.reconsider(run.lease, None)  # raises `LeaseLost`: there is nothing to give back
-        raise
-    run.tenure.released = 0.0
-
-
 def _entry(run: Run, action: Action, reason: str = "") -> Entry:
     now = run.services.clock.now()
     return Entry(
@@ -390,18 +345,3 @@ def _entry(run: Run, action: Action, reason: str = "") -> Entry:
         started_at=now,
         finished_at=now,
     )
-
-
-def _abort(run: Run, entry: Entry) -> None:
-    move = Move(to=Status.ABORTED, expected=HELD, ignores_stop=True, with_parts=bool(run.history.children))
-    leaving = leaving_of(run, Status.ABORTED)
-    if leaving is None:
-        run.services.journal.move(run.lease, move, entry)
-        return
-
-    def with_the_rest() -> None:
-        run.services.journal.move(run.lease, move, entry)
-        leaving.write()
-
-    run.services.transactions.carried_out(with_the_rest)
-    leaving.done()

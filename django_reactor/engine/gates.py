@@ -87,7 +87,7 @@ class Gate:
 
         try:
             if waits:
-                waiting(self.services, [each for each in demands if not self.holdings.get(each.wanted)], attempt)
+                waiting(self.services, [each for each in demands if self.holdings.get(each.wanted) is None], attempt)
             else:
                 attempt()
         except Unavailable as refused:

@@ -20,7 +20,7 @@ from django_reactor.engine.context import Context
 from django_reactor.engine.gates import Gate
 from django_reactor.engine.map_ports import MapRecord
 from django_reactor.engine.ports import Codec
-from django_reactor.engine.records import ExecutionRecord, Lease
+from django_reactor.engine.records import ExecutionRecord, Lease, Message
 from django_reactor.engine.services import Services
 from django_reactor.engine.tenure import Tenure
 from django_reactor.exceptions import ReactorError
@@ -268,3 +268,10 @@ class Run:
 
     def notice(self, event: str, **details: Any) -> None:
         self.services.observer.notice(event, self.definition.cls, self.id, **details)
+
+    def send_again(self, delay: float) -> None:
+        """A message for its next delivery, due in so many seconds."""
+        record = self.record
+        self.services.messenger.send(
+            Message(execution_id=self.id, queue_name=record.queue_name, priority=record.priority, delay=delay)
+        )

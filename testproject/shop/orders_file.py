@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -83,10 +84,8 @@ def _digits(column: str, text: str) -> str:
 
 def _date(text: str) -> date:
     if len(text) == 8 and DIGITS.fullmatch(text):
-        try:
+        with suppress(ValueError):  # eight digits, but no day of the calendar
             return datetime.strptime(text, "%Y%m%d").date()
-        except ValueError:
-            pass  # eight digits, but no day of the calendar
     raise ValueError(f"date should be a day as YYYYMMDD, not {text!r}")
 
 
